@@ -15,18 +15,18 @@ from kp_batch.report.labels import ALL
 _PLAIN = re.compile(r"[\w./@:+-](?:[\w ./@:+-]{0,38}[\w./@:+-])?")  # what a shell leaves alone
 
 MATTERS = 0.005  # of a score: the least that is worth a sentence
-_NAMED = 3  # parts of a difference, at the most
-_VISIBLE = 0.0005  # of a number with three decimals
-PARTS = {  # of a difference between scores, and what a sentence calls them
-    "complexity": "complexity",
-    "novelty": "novelty",
-    "tool_diversity": "tool diversity",
-    "outcome_confidence": "outcome confidence",
-    "weights": "other weights",
-    "single_thought": "single thought",
-    "recovery_bonus": "recovery bonus",
-    "low_diversity_penalty": "low diversity penalty",
-    "cache_warming_up": "caches warming up",
+_NAMED = 5  # parts of a difference, at the most
+_SMALL = 0.1  # of the largest part, below which one is not named
+_PARTS = {  # of a difference between scores, and what it is where it adds, and where it takes
+    "complexity": ("complexity", "complexity"),
+    "novelty": ("novelty", "novelty"),
+    "tool_diversity": ("tool diversity", "tool diversity"),
+    "outcome_confidence": ("outcome confidence", "outcome confidence"),
+    "weights": ("other weights", "other weights"),
+    "single_thought": ("fewer single thoughts", "more single thoughts"),
+    "recovery_bonus": ("more recovery bonuses", "fewer recovery bonuses"),
+    "low_diversity_penalty": ("fewer low diversity penalties", "more low diversity penalties"),
+    "cache_warming_up": ("caches warming up", "caches warming up"),
 }
 _MARGIN = NormalDist().inv_cdf(0.975)  # of a 95% interval
 
@@ -142,21 +142,24 @@ def weight_of(data: ReportData, label: str, part: str) -> float:
     return sum(data.of("drivers", label).filter(part=part)["weight"].to_list())
 
 
-def made_of(parts: Parts | None) -> tuple[str, dict[str, Value]]:
+def made_of(parts: Parts | None, whole: float) -> tuple[str, dict[str, Value]]:
     """What a difference is made of, the largest parts first, and the numbers that this says.
 
-    The rest is what is left of the sum of all parts.
+    The rest is what is left of the whole, as both are written: what is written adds up.
     """
-    known = {name: (parts or {}).get(name) or 0.0 for name in PARTS}
+    known = {name: (parts or {}).get(name) or 0.0 for name in _PARTS}
     ranked = sorted(known, key=lambda name: -abs(known[name]))
-    named = [name for name in ranked[:_NAMED] if abs(known[name]) >= _VISIBLE]
+    least = max(0.0005, _SMALL * abs(known[ranked[0]]))  # visible in three decimals
+    named = [name for name in ranked[:_NAMED] if abs(known[name]) >= least]
+    if not named:
+        return "", {}
     said: dict[str, Value] = {f"from_{name}": known[name] for name in named}
-    texts = [f"{known[name]:+.3f} {PARTS[name]}" for name in named]
-    rest = sum(value for name, value in known.items() if name not in named)
-    if said and abs(rest) >= _VISIBLE:
+    texts = [f"{known[name]:+.3f} from {_PARTS[name][known[name] < 0]}" for name in named]
+    rest = round(whole, 3) - sum(round(known[name], 3) for name in named)
+    if abs(rest) >= 0.0005:
         said["from_rest"] = rest
-        texts.append(f"{rest:+.3f} the rest")
-    return f": {', '.join(texts)}" if texts else "", said
+        texts.append(f"{rest:+.3f} from the rest")
+    return f": {', '.join(texts)}", said
 
 
 def interval(low: float, high: float, form: str = "+.3f") -> str:

@@ -12,6 +12,7 @@ from kp_batch.report.finding import Finding
 from kp_batch.report.kinds import composition, novelty, outcomes, trends, units
 
 _MOST = 5
+_NEWS = ("mean_change", "domain_moved")  # what a reader of yesterday's page does not know
 # Findings of one kind tell of one thing: of each the heaviest comes before a second of any.
 _KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = (
     (trends.mean_change, trends.domain_moved),
@@ -23,7 +24,7 @@ _KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] =
 
 
 def findings(data: ReportData, scope: str) -> list[Finding]:
-    """The findings of a scope: of each kind the heaviest first, then the next ones; by weight.
+    """The findings of a scope: of each kind the heaviest, then the next ones; what changed first.
 
     What all domains together tell is what their domains tell, where one matters most. Of the
     domains that share a label nothing is said, as no question knows them together.
@@ -33,7 +34,8 @@ def findings(data: ReportData, scope: str) -> list[Finding]:
     kinds = [_heaviest(chain(*(find(data, scope) for find in kind))) for kind in _KINDS]
     chosen = [found[0] for found in kinds if found]
     rest = _heaviest(chain(*(found[1:] for found in kinds)))
-    return _heaviest((_heaviest(chosen) + rest)[:_MOST])
+    told = _heaviest((_heaviest(chosen) + rest)[:_MOST])
+    return sorted(told, key=lambda finding: finding.code not in _NEWS)
 
 
 def _heaviest(found: Iterable[Finding]) -> list[Finding]:

@@ -137,7 +137,7 @@ def _drift(data: ReportData) -> Iterator[Notice]:
             "drift",
             f"Since the previous run: {traces}; mean score {_change(row['mean_shift'])}, median "
             f"{_change(row['p50_shift'])}"
-            f"{f', but this is no trend, since {reason}' if reason else ''}.",
+            f"{f', but this is not a trend, because {reason}' if reason else ''}.",
         )
 
 

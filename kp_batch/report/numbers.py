@@ -54,7 +54,7 @@ def _extent(data: ReportData, scope: str, row: Mapping[str, Any]) -> str:
     if span.first_day != span.last_day:
         when = f"from {span.first_day} to {span.last_day}"
     others = sum(data.of("other_times", scope)["traces"].to_list())
-    apart = f", {count_of(others, 'trace')} at other times" if others else ""
+    apart = f"; {count_of(others, 'trace')} outside these dates" if others else ""
     of = f"{count_of(row['tasks'], 'task')}, "
     if scope == ALL and data.totals["domains"] > 1:
         of += f"{count_of(data.totals['domains'], 'domain')}, "
@@ -67,7 +67,9 @@ def _last_change(data: ReportData, scope: str) -> str:
     if rows.is_empty():
         return ""
     last = rows.row(-1, named=True)
+    is_moved = last["moved"] if "moved" in last else not last["low"] <= 0 <= last["high"]
     return (
         f"; {data.period} from {last['begins']}: {last['mean']:.3f}, {last['change']:+.3f} "
-        f"{interval(last['low'], last['high'])} against the four before"
+        f"{interval(last['low'], last['high'])} from the four before"
+        f"{'' if is_moved else ', within chance'}"
     )

@@ -9,6 +9,7 @@ from kp_batch.report import charts
 from kp_batch.report.chart_tables import TIME, Column, written
 from kp_batch.report.charts import CHANCE, MORE_THAN_CHANCE, NOT_COMPARED, WARMING_UP
 from kp_batch.report.data import MIN_TRACES, ReportData
+from kp_batch.report.kinds.outcomes import is_of_outcomes
 from kp_batch.report.labels import ALL, distinct_labels
 from kp_batch.report.panel import Panel, Taking
 from kp_batch.report.periods import shift
@@ -57,7 +58,7 @@ def _other_times(data: ReportData, scope: str) -> Iterator[str]:
     if not others.is_empty():
         times = " to ".join(dict.fromkeys([others["time"][0], others["time"][-1]]))
         count = count_of(sum(others["traces"].to_list()), "trace")
-        yield f"Not in the chart, but in its table: {count} of other times, {times}."
+        yield f"The table also lists {count} of other times, {times}."
 
 
 def _changes(data: ReportData, scope: str) -> pl.DataFrame:
@@ -78,18 +79,17 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
     yield f"A period is a {data.period}."
     if scope == ALL:
         yield (
-            "Bars: its parts, which add up to it. Mix: other shares of the same domains. Within: "
-            "other scores in the same domains. Entered and exited: domains that are on one side "
-            "alone. Filled: more than chance. Of twenty periods in which nothing changed, chance "
-            "alone fills one dot."
+            "Bars: its parts, which add up to it. Mix: the shares of the domains changed. Within: "
+            "scores in the domains changed. Entered and exited: domains with traces only now, or "
+            "only before. Filled: more than chance; by chance alone, one dot in twenty is filled."
         )
     else:
         yield (
-            "Filled: more than chance, where all domains are compared at once (by Holm). An "
-            "interval may leave out 0 and still be within chance."
+            "Filled: more than chance, corrected for the number of domains (by Holm). So an "
+            "interval may exclude 0 where the dot is not filled."
         )
     yield (
-        "Faint: does not compare, because the period is not over, has few traces or tasks, or the "
+        "Faint: not comparable, because the period is not over, has few traces or tasks, or the "
         "cache was warming up."
     )
     yield from _shares(data, scope)
@@ -115,8 +115,8 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
     if not moved.is_empty() and moved["by"][-1] >= _NOTABLE:
         domain, share, before, _ = moved.row(-1)
         yield (
-            f"In the {data.period} from {begins}, {domain} had {share:.0%} of the traces, in the "
-            f"four before {before:.0%}."
+            f"In the {data.period} from {begins}, {domain} had {share:.0%} of the traces, "
+            f"{before:.0%} in the four before."
         )
 
 
@@ -138,7 +138,12 @@ def _drivers(data: ReportData, scope: str) -> pl.DataFrame:
 def _one_confidence(data: ReportData, scope: str) -> Iterator[str]:
     bins = data.of("calibration", scope)
     if bins.height == 1:
-        yield f"All traces state about {bins['confidence'][0]:.2f}, so that nothing is told apart."
+        yield f"All traces state about {bins['confidence'][0]:.2f}, so there is nothing to compare."
+    if is_of_outcomes(data, scope):
+        yield (
+            "In each bin all traces succeed or all fail: the confidence seems to be derived from "
+            "the outcome, so it is no forecast."
+        )
 
 
 def _units(name: str) -> Taking:
@@ -155,9 +160,9 @@ def _of_units(name: str) -> Callable[[ReportData, str], Iterator[str]]:
     def note(data: ReportData, scope: str) -> Iterator[str]:
         more = data.of(name, scope).height - _UNITS
         if more > 0:
-            yield f"{more:,} more, with fewer traces, are not shown."
+            yield f"Not shown: {more:,} with fewer traces."
         if not _sharing(name, data, scope).is_empty():
-            yield f"See “{_ON_THE_SAME_TASKS}”; differences_by compares any two."
+            yield f"See “{_ON_THE_SAME_TASKS}”; the question differences_by compares any two."
 
     return note
 
@@ -185,7 +190,7 @@ def _drift(data: ReportData, scope: str) -> pl.DataFrame:
 
 def _unlike_before(data: ReportData, _scope: str) -> Iterator[str]:
     if data.no_trend:
-        yield f"This is no trend, since {data.no_trend}."
+        yield f"This is not a trend, because {data.no_trend}."
 
 
 _TRACES = Column("traces", "traces", ",")
@@ -206,16 +211,16 @@ _OVERCONFIDENCE = Column(
 )
 _OF_UNIT = (_TRACES, _TASKS, _MEAN, _SUCCESS, _CONFIDENCE, _OVERCONFIDENCE)
 _UNLIKE = (
-    "Mean score, share of traces that succeed, and the mean confidence that they state. Those with "
-    "most traces come first. Each has tasks of its own, which may be easier."
+    "Mean score, share of traces that succeed, and mean stated confidence, by number of traces. "
+    "Tasks differ, so this is no ranking."
 )
 
 PANELS: tuple[Panel, ...] = (
     Panel(
         "scores_over_time",
         "Score and novelty over time",
-        "Mean score and mean novelty by the time of the traces (UTC). Faint: fewer traces than "
-        "usual, too few tasks for an interval, or a time that is not over.",
+        "Mean score and mean novelty over time (UTC). Faint: fewer traces than usual, too few "
+        "tasks for an interval, or a period that is not over.",
         _over_time,
         charts.over_time,
         (
@@ -238,7 +243,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "traces_over_time",
         "Traces over time",
-        "How many traces were made, by the same times. Faint: a time that is not over.",
+        "Number of traces in the same periods. Faint: a period that is not over.",
         _frame("over_time"),
         charts.volume,
         ("start", "end", "traces", "is_over"),
@@ -248,9 +253,8 @@ PANELS: tuple[Panel, ...] = (
     ),
     Panel(
         "mean_changes",
-        "Why the mean changed",
-        "Dot: by how much the mean score of each period differs from that of the four periods "
-        "before. Line: its 95% interval.",
+        "Change of the mean score",
+        "Dot: change of the mean score from the four periods before. Line: its 95% interval.",
         _changes,
         charts.changes,
         (
@@ -268,14 +272,14 @@ PANELS: tuple[Panel, ...] = (
         ),
         is_wide=True,
         notes=_of_changes,
-        empty="no period follows another",
+        empty="only one period has traces",
         frames=("changes", "domain_changes"),
     ),
     Panel(
         "scores_by_domain",
         "Domains side by side",
-        "Dot and line: the mean score of each domain and its 95% interval. Bar: nine tenths of its "
-        "scores, from the 5% to the 95% quantile. Dashed: the threshold.",
+        "Dot and line: the mean score of each domain and its 95% interval. Bar: its 5th to 95th "
+        "percentile. Dashed: the threshold.",
         _domains,
         charts.domains,
         ("domain", "traces", "tasks", "mean", "low", "high", "p5", "p95", "is_chosen"),
@@ -307,8 +311,8 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "dimension_effects",
         "What drives the score",
-        "Bar: which share of the variance of the scores a dimension or an override makes. Below "
-        "zero, it draws scores together. Line: the weight of a dimension in each score.",
+        "Bar: the share of the variance of the scores that a dimension or override accounts for; "
+        "below zero, it offsets other parts. Line: the weight of a dimension in each score.",
         _drivers,
         charts.drivers,
         ("part", "kind", "weight", "share_of_variance", "traces", "mean_effect", "total_effect"),
@@ -326,9 +330,9 @@ PANELS: tuple[Panel, ...] = (
     ),
     Panel(
         "success_by_score",
-        "Do higher scores succeed more often?",
-        "The share of traces that succeed, by score, with its 95% interval. Larger dots stand for "
-        "more traces. Outcome confidence, a part of the score, is lower where a trace failed.",
+        "Do traces of higher scores succeed more often?",
+        "Share of traces that succeed, by score, with its 95% interval. Larger dots: more traces. "
+        "This is partly circular: a failure lowers outcome confidence, which is part of the score.",
         _frame("success"),
         charts.success,
         ("mean", *_BINS),
@@ -341,10 +345,9 @@ PANELS: tuple[Panel, ...] = (
     ),
     Panel(
         "confidence_bins",
-        "Is the stated confidence honest?",
-        "The share of traces that succeed, by the confidence that they state, with its 95% "
-        "interval. Larger dots stand for more traces. On the dashed line, as many succeed as they "
-        "state. Below it, they are overconfident.",
+        "Is the stated confidence calibrated?",
+        "Share of traces that succeed, by stated confidence, with its 95% interval. Larger dots: "
+        "more traces. Dashed: perfect calibration. Below it: overconfident.",
         _frame("calibration"),
         charts.calibration,
         ("confidence", *_BINS),
@@ -366,7 +369,7 @@ PANELS: tuple[Panel, ...] = (
         _UNIT_DRAWN,
         (Column("agent", "unit"), *_OF_UNIT),
         notes=_of_units("agents"),
-        empty="no trace names its agent",
+        empty="no agent is recorded",
         frames=("agents",),
     ),
     Panel(
@@ -378,14 +381,14 @@ PANELS: tuple[Panel, ...] = (
         _UNIT_DRAWN,
         (Column("framework", "unit"), *_OF_UNIT),
         notes=_of_units("frameworks"),
-        empty="no trace names its framework",
+        empty="no framework is recorded",
         frames=("frameworks",),
     ),
     Panel(
         "differences_from_others",
         _ON_THE_SAME_TASKS,
-        "By how much each agent and framework differs from the others of its kind, on the tasks "
-        "that they share. Whoever tries a task first gains by novelty, which is part of the score.",
+        "Difference of each agent and framework from all others of its kind, on the tasks that "
+        "they share. The first attempt at a task gets more novelty, which is part of the score.",
         _paired,
         charts.paired,
         (
@@ -411,7 +414,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "drift",
         "What the last run changed",
-        "By how much the mean score of each domain moved from the previous run to the last one.",
+        "Change of the mean score of each domain from the previous run to the last one.",
         _drift,
         charts.drift,
         ("domain", "traces_before", "traces", "mean_shift", "p5_shift", "p50_shift", "p95_shift"),
@@ -426,7 +429,7 @@ PANELS: tuple[Panel, ...] = (
             Column("stability index", "stability_index", ".4f"),
         ),
         notes=_unlike_before,
-        empty="no previous run compares with the last one",
+        empty="there is no earlier run to compare with",
         frames=("drift",),
     ),
 )

@@ -82,14 +82,14 @@ def _(data: ReportData) -> Trials:
     numbers = finding.numbers
     where = f"In the week from {plan.LAST} {plan.MOVED} scored"
     parts = [numbers.get(name) or 0 for name in ("within", "mix")]
-    is_hidden = "The mean of all domains changed by" in finding.sentence
+    is_hidden = "The mean of all traces changed by" in finding.sentence
     yield finding.sentence.startswith(where) and is_hidden and parts[0] > 0 > parts[1]
 
 
 @claim("who is better is above the others on the same tasks", "found")
 def _(data: ReportData) -> Trials:
     finding = said(data, "paired_agents")
-    yield "able scores" in finding.sentence and " above them" in finding.sentence
+    yield "able scores" in finding.sentence and " above the others" in finding.sentence
 
 
 @claim("of who takes easy tasks it never says so", "at least 95%")
@@ -103,7 +103,7 @@ def _(data: ReportData) -> Trials:
 def _(data: ReportData) -> Trials:
     finding = said(data, "confidence")
     numbers = finding.numbers
-    yield numbers.get("agent_id") == "overconfident" and ": overconfident by" in finding.sentence
+    yield numbers.get("agent_id") == "overconfident" and "is overconfident by" in finding.sentence
 
 
 @claim("of who is calibrated it says nothing of the kind", "at least 95%")
@@ -115,7 +115,7 @@ def _(data: ReportData) -> Trials:
 @claim("single thoughts drive support, on its own page", "found")
 def _(data: ReportData) -> Trials:
     driver = said(data, "driver", "support")
-    yield driver.sentence.startswith("In support, single thought makes")
+    yield driver.sentence.startswith("In support, single thought accounts for")
 
 
 @claim("complexity drives medical, on its own page", "found")

@@ -497,9 +497,7 @@ def test_of_many_agents_those_with_most_traces_are_shown_by_names_that_fit() -> 
     drawing = Drawing(PANEL_OF["scores_by_agent"], replace(data, agents=many), "medical")
     shown = ["x" * 39 + "…", "x" * 39 + "…*", "__proto__*", r"\x1b[31mred", *map(str, range(8))]
     assert [row["unit"] for row in drawing.rows] == shown
-    assert "1 more, with fewer traces, are not shown." in caption(
-        "scores_by_agent", drawing.data, "medical"
-    )
+    assert "Not shown: 1 with fewer traces." in caption("scores_by_agent", drawing.data, "medical")
 
 
 @pytest.mark.slow
@@ -527,8 +525,8 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
         (2, "1,009 traces of other times, 2024 to 2025."),
     ):
         others = replace(data, other_times=outside.head(number))
-        assert f"in its table: {told}" in caption("scores_over_time", others)
-    assert "in its table" not in caption("scores_over_time", data)
+        assert f"table also lists {told}" in caption("scores_over_time", others)
+    assert "table also lists" not in caption("scores_over_time", data)
     assert "A period is a week. Bars: its parts, which add up to it." in caption(
         "mean_changes", data
     )
@@ -538,12 +536,12 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     assert "(by Holm)" not in caption("mean_changes", data)
     assert "All traces state about" in caption("confidence_bins", one)
     assert "All traces state about" not in caption("confidence_bins", data)
-    told = "See “On the same tasks”; differences_by compares any two."
+    told = "See “On the same tasks”; the question differences_by compares any two."
     assert told in caption("scores_by_agent", data)
     assert told not in caption("scores_by_agent", one)
     alone = replace(data, frameworks=data.agents.with_columns(shared_tasks=None))
     assert "On the same tasks" not in caption("scores_by_framework", alone)
-    assert "This is no trend, since settings or formulas changed." in caption(
+    assert "This is not a trend, because settings or formulas changed." in caption(
         "drift", replace(data, before=under(cache_size=7))
     )
     assert "no trend" not in caption("drift", data)
@@ -562,10 +560,14 @@ def test_novelty_that_was_not_measured_is_not_drawn() -> None:
 @pytest.mark.parametrize(
     ("now", "before", "told"),
     [
-        ({"code": 30, "ops": 70}, {"code": 24, "ops": 76}, "code had 30%|before 24%"),
+        ({"code": 30, "ops": 70}, {"code": 24, "ops": 76}, "code had 30%|24% in the four before"),
         ({"code": 30, "ops": 70}, {"code": 26, "ops": 74}, None),
-        ({"code": 30, "ops": 40, "rest": 30}, {"ops": 50, "rest": 50}, "code had 30%|before 0%"),
-        ({"ops": 10, "rest": 90}, {"code": 40, "rest": 60}, "code had 0%|before 40%"),
+        (
+            {"code": 30, "ops": 40, "rest": 30},
+            {"ops": 50, "rest": 50},
+            "code had 30%|0% in the four before",
+        ),
+        ({"ops": 10, "rest": 90}, {"code": 40, "rest": 60}, "code had 0%|40% in the four before"),
     ],
 )
 def test_the_share_that_moved_most_in_the_last_period_is_told(

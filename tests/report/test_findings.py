@@ -105,7 +105,7 @@ def test_nothing_is_said_of_twenty_traces(folder: Path, name: str) -> None:
 def test_a_change_across_other_weights_says_how_much_of_it_is_theirs(folder: Path) -> None:
     write(make("dated weights"), folder)
     [moved] = domain_moved(gathered(folder), "code")
-    assert f"{moved.numbers['from_weights']:+.3f} other weights" in moved.sentence
+    assert f"{moved.numbers['from_weights']:+.3f} from other weights" in moved.sentence
     assert moved.numbers["from_weights"] < -0.01
 
 
@@ -216,8 +216,8 @@ def changed(*rows: dict[str, Any], **more: Any) -> ReportData:
 def test_a_change_of_the_mean_is_told_with_its_parts_the_largest_first() -> None:
     [found] = mean_change(changed({}), ALL)
     assert found.sentence == (
-        "On 2026-01-30 the mean score was 0.500, +0.100 (+0.080 to +0.120) against the four days "
-        "before: +0.060 by the mix of domains, +0.040 within the domains."
+        "On 2026-01-30 the mean score was 0.500, up 0.100 (0.080 to 0.120) from the four days "
+        "before: +0.060 from the mix of domains, +0.040 within the domains."
     )
     assert (found.traces, found.effect) == (100, 0.1)
     assert found.question == "FROM mean_changes('day') WHERE begins = '2026-01-30'"
@@ -228,37 +228,38 @@ PARTS |= {"outcome_confidence": -0.004, "weights": 0.0004}
 
 
 def test_a_change_of_a_domain_is_told_with_its_parts_which_add_up() -> None:
-    data = replace(changed({"change": -0.0486}), parts={("code", date(2026, 1, 30)): PARTS})
+    row = {"change": -0.0486, "low": -0.06, "high": -0.04}
+    data = replace(changed(row), parts={("code", date(2026, 1, 30)): PARTS})
     [moved] = domain_moved(data, "code")
     assert moved.sentence == (
-        "On 2026-01-30 code scored 0.500, -0.049 (+0.080 to +0.120) against its four days before: "
-        "-0.036 novelty, -0.012 complexity, -0.004 outcome confidence, +0.003 the rest."
+        "On 2026-01-30 code scored 0.500, down 0.049 (0.040 to 0.060) from its four days before: "
+        "-0.036 from novelty, -0.012 from complexity, -0.004 from outcome confidence, +0.003 from "
+        "the rest."
     )
-    named = {name: value for name, value in moved.numbers.items() if name.startswith("from_")}
-    assert sum(named.values()) == pytest.approx(-0.0486)
+    assert moved.numbers["from_rest"] == pytest.approx(0.003)
     assert "cache_share_of_domain" not in moved.question
 
 
 @pytest.mark.parametrize(
-    ("share", "before", "novelty", "looks"),
+    ("share", "before", "novelty", "can"),
     [
-        (0.58, 0.09, -0.036, "less"),
-        (0.09, 0.58, 0.036, "more"),
+        (0.58, 0.09, -0.036, "lower"),
+        (0.09, 0.58, 0.036, "raise"),
         (0.58, 0.09, 0.036, None),  # it is for another reason
         (0.18, 0.09, -0.036, None),
         (None, 0.09, -0.036, None),
     ],
 )
 def test_of_a_novelty_that_moved_as_its_cache_did_both_are_told(
-    share: float | None, before: float, novelty: float, looks: str | None
+    share: float | None, before: float, novelty: float, can: str | None
 ) -> None:
     parts = {"novelty": novelty, "cache_share": share, "cache_share_before": before}
     data = replace(changed({}), parts={("code", date(2026, 1, 30)): parts})
     [moved] = domain_moved(data, "code")
-    told_of = f"{share:.0%} of its cache, {before:.0%} before" if looks else "its cache"
-    assert (told_of in moved.sentence) == (looks is not None)
-    assert (f"looks {looks} novel" in moved.sentence) == (looks is not None)
-    assert ("'cache_share_of_domain'" in moved.question) == (looks is not None)
+    shares = f"{share:.0%} were its own, {before:.0%} before" if can else "in its cache"
+    assert (shares in moved.sentence) == (can is not None)
+    assert (f"can {can} novelty" in moved.sentence) == (can is not None)
+    assert ("'cache_share_of_domain'" in moved.question) == (can is not None)
 
 
 def test_a_domain_that_moved_against_the_mean_of_all_is_told_as_soon_as_that() -> None:
@@ -278,20 +279,15 @@ def test_a_difference_is_told_with_its_parts() -> None:
     data = replace(with_units({}), parts={("code", "agents", "ann"): parts})
     [found] = paired(data, "code")
     assert (
-        "0.050 below them (0.040 to 0.060): -0.040 low diversity penalty, -0.010 outcome "
-        "confidence. It succeeds"
+        "0.050 below the others (0.040 to 0.060): -0.040 from more low diversity penalties, "
+        "-0.010 from outcome confidence. It succeeds"
     ) in found.sentence
 
 
-@pytest.mark.parametrize(("entered", "exited"), [(-0.02, 0.03), (0.02, -0.03)])
-def test_of_domains_that_came_or_went_it_is_told_whether_they_score_more(
-    entered: float, exited: float
-) -> None:
-    [found] = mean_change(changed({"entered": entered, "exited": exited}), ALL)
-    more, less = ("less", "more") if entered < 0 else ("more", "less")
-    assert f"{entered:+.3f} as domains entered that score {more}" in found.sentence
-    assert f"{exited:+.3f} as domains exited that score {more}" in found.sentence
-    assert f"that score {less}" not in found.sentence
+def test_what_domains_that_entered_or_exited_make_of_a_change_is_told() -> None:
+    [found] = mean_change(changed({"entered": -0.02, "exited": 0.03}), ALL)
+    assert "-0.020 from domains that entered" in found.sentence
+    assert "+0.030 from domains that exited" in found.sentence
 
 
 SILENT = {
@@ -328,7 +324,7 @@ def test_of_one_domain_that_moved_the_mean_is_not_told_besides() -> None:
     one = replace(data, labels=["code"], names={"code": "code"})
     assert not [*mean_change(one, ALL)]
     [moved] = domain_moved(one, ALL)
-    assert "all domains" not in moved.sentence
+    assert "all traces" not in moved.sentence
 
 
 def test_four_periods_together_are_not_likely_to_tell_a_change_by_chance() -> None:
@@ -340,7 +336,10 @@ def test_four_periods_together_are_not_likely_to_tell_a_change_by_chance() -> No
 def test_what_hid_it_is_told_only_where_the_mean_compares() -> None:
     data = changed({"p_value": 0.001})
     [moved] = domain_moved(data, ALL)
-    assert "four days before. The mean of all domains changed by +0.100: " in moved.sentence
+    assert "four days before. The mean of all traces changed by +0.100: " in moved.sentence
+    within = data.changes.with_columns(low=pl.lit(-0.01))
+    [moved] = domain_moved(replace(data, changes=within), ALL)
+    assert "changed by no more than chance, +0.100: " in moved.sentence
     assert moved.numbers["change_of_all"] == 0.1
     filled = data.changes.with_columns(warming_up=pl.lit(0.5))
     [moved] = domain_moved(replace(data, changes=filled), ALL)
@@ -389,8 +388,8 @@ def of_shares(**shares: float) -> ReportData:
 def test_the_parts_that_drive_a_score_are_told() -> None:
     [found] = driver(of_shares(complexity=0.6, novelty=0.3, tool_diversity=0.1), "code")
     assert found.sentence == (
-        "In code, complexity (weight 0.25) makes 60% of the variance of the scores, and novelty "
-        "(weight 0.25) 30%."
+        "In code, complexity (weight 0.25) accounts for 60% of the variance of the scores, novelty "
+        "(weight 0.25) for 30%."
     )
     assert (found.traces, found.effect) == (100, pytest.approx(0.06))
 
@@ -398,8 +397,8 @@ def test_the_parts_that_drive_a_score_are_told() -> None:
 def test_parts_that_make_more_than_all_are_evened_out_by_others() -> None:
     [found] = driver(of_shares(single_thought=0.8, novelty=0.5, complexity=-0.3), "code")
     assert found.sentence == (
-        "In code, single thought makes 80% of the variance of the scores, and novelty "
-        "(weight 0.25) 50%, part of which the others even out."
+        "In code, single thought accounts for 80% of the variance of the scores, novelty "
+        "(weight 0.25) for 50%; other parts offset some of it."
     )
     [found] = driver(of_shares(single_thought=1.2, complexity=-0.2), "code")
     assert found.effect == 0.1  # as much as the scores vary
@@ -420,7 +419,7 @@ def test_the_weight_that_changed_with_time_is_told_as_a_mean(
     weights = pl.DataFrame([(name, changed_at)], QUIET.weights.schema, orient="row")
     data = replace(of_shares(complexity=0.6), weights=weights, run=under(profiles=profiles))
     [found] = driver(data, "code")
-    assert found.sentence.startswith(f"In code, complexity ({shown} 0.25) makes 60% of ")
+    assert found.sentence.startswith(f"In code, complexity ({shown} 0.25) accounts for 60% of ")
 
 
 def test_no_part_drives_a_score_that_hardly_varies_or_where_each_makes_little() -> None:
@@ -433,11 +432,11 @@ def test_no_part_drives_a_score_that_hardly_varies_or_where_each_makes_little() 
 @pytest.mark.parametrize(
     ("effect", "traces", "shown"),
     [
-        (-0.2, 40, "takes 0.200 on average from 40 traces (40%): -8 in all."),
-        (0.2, 40, "adds 0.200 on average to 40 traces (40%): +8 in all."),
-        (4.98, 40, "adds 4.980 on average to 40 traces (40%): +199 in all."),
+        (-0.2, 40, "lowers 40 scores (40% of all) by 0.200 on average. Its total is -8."),
+        (0.2, 40, "raises 40 scores (40% of all) by 0.200 on average. Its total is +8."),
+        (4.98, 40, "raises 40 scores (40% of all) by 4.980 on average. Its total is +199."),
         (0.004, 40, None),
-        (-0.2, 30, "takes 0.200 on average from 30 traces (30%): -6 in all."),
+        (-0.2, 30, "lowers 30 scores (30% of all) by 0.200 on average. Its total is -6."),
         (-0.2, 29, None),
     ],
 )
@@ -486,8 +485,8 @@ def with_units(*rows: dict[str, Any]) -> ReportData:
 def test_who_differs_from_the_others_on_the_same_tasks_is_told() -> None:
     [found] = paired(with_units({}), "code")
     assert found.sentence == (
-        "In code, on the 40 tasks that others tried, too, ann scores 0.050 below them (0.040 to "
-        "0.060). It succeeds more often, by 0.20 (0.10 to 0.30)."
+        "In code, on 40 shared tasks, ann scores 0.050 below the others (0.040 to 0.060). It "
+        "succeeds more often, by 0.20 (0.10 to 0.30)."
     )
     assert (found.traces, found.effect) == (50, 0.05)
     assert found.parts[3] == "ann"
@@ -498,7 +497,7 @@ def test_who_differs_from_the_others_on_the_same_tasks_is_told() -> None:
     ("low", "high", "shown"),
     [
         (-0.1, 0.1, "succeeds about as often (-0.10 to +0.10)"),
-        (-0.3, 0.1, "differs in success by no more than chance (-0.30 to +0.10)"),
+        (-0.3, 0.1, "succeeds as often, as far as is known (-0.30 to +0.10)"),
         (-0.3, -0.1, "succeeds less often, by 0.20 (0.10 to 0.30)"),
     ],
 )
@@ -552,12 +551,24 @@ def test_where_few_of_many_tasks_make_most_of_the_traces_these_few_count() -> No
 def test_who_states_more_or_less_than_happens_is_told() -> None:
     [under_] = confidence(with_units({}), "code")
     assert under_.sentence == (
-        "In code, ann states a confidence of 0.50 on average, and 80% of its 90 traces succeed: "
-        "underconfident by 0.30 (0.25 to 0.35)."
+        "In code, ann states a confidence of 0.50 on average, but 80% of its 90 traces succeed: it "
+        "is underconfident by 0.30 (0.25 to 0.35)."
     )
     assert (under_.traces, under_.effect) == (90, pytest.approx(0.3 * 0.25))
     slight = {"overconfidence": 0.04, "overconfidence_low": 0.039, "overconfidence_high": 0.041}
     assert not [*confidence(with_units(slight), "code")]
+
+
+@pytest.mark.parametrize(
+    ("rates", "is_told"),
+    [([0.0, 1.0, 1.0], False), ([1.0, 1.0], True), ([0.0, 0.5, 1.0], True), ([], True)],
+)
+def test_a_confidence_that_was_made_of_the_outcome_is_no_overconfidence(
+    rates: list[float],
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    bins = pl.DataFrame({"domain": ["code"] * len(rates), "success": rates})
+    assert len([*confidence(replace(with_units({}), calibration=bins), "code")]) == is_told
 
 
 BINS = {0.2: (0.6, 0.5, 0.7), 0.3: (0.8, 0.7, 0.9), 0.5: (0.3, 0.2, 0.4), 0.6: (0.9, 0.8, 1.0)}
@@ -583,14 +594,14 @@ def with_bins(bins: Mapping[float, tuple[float | None, ...]], **more: Any) -> Re
 def test_where_higher_scores_succeed_less_often_it_is_told_of_those_furthest_apart() -> None:
     [found] = success(with_bins(BINS), "code")
     assert found.sentence == (
-        "In code, traces scored 0.3 to 0.4 succeed in 80% (70% to 90%), those scored 0.5 to 0.6 in "
-        "30% (20% to 40%) only, although a failure lowers a score."
+        "In code, traces that score 0.3 to 0.4 succeed in 80% (70% to 90%), and those that score "
+        "0.5 to 0.6 only in 30% (20% to 40%), although a failure lowers a score."
     )
     assert (found.traces, found.effect) == (40, pytest.approx(0.2))
     data = with_bins(BINS)
     without = replace(data, drivers=data.drivers.with_columns(weight=pl.lit(0.0)))
     [found] = success(without, "code")
-    assert found.sentence.endswith("in 30% (20% to 40%) only.")
+    assert found.sentence.endswith("only in 30% (20% to 40%).")
 
 
 def test_that_higher_scores_succeed_more_often_or_as_chance_has_it_is_not_told() -> None:
@@ -669,8 +680,8 @@ def with_novelty(**more: Any) -> ReportData:
 def test_how_much_more_novel_traces_looked_while_caches_were_warming_up_is_told() -> None:
     [found] = warming_up(with_novelty(), ALL)
     assert found.sentence == (
-        "40 traces (40%) came while their cache was warming up, when a trace is novel for want of "
-        "others: their mean novelty is 0.900, that of the others 0.400."
+        "40 traces (40%) came while their cache was warming up, when there is little to compare "
+        "with: their mean novelty is 0.900, that of the others 0.400."
     )
     assert (found.traces, found.effect) == (40, pytest.approx(0.5 * 0.25))
     [found] = warming_up(with_novelty(novelty_after=None), ALL)
@@ -688,5 +699,5 @@ def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
 @pytest.mark.parametrize("scope", [ALL, "code"])
 def test_what_repeats_is_told_where_it_is_much(scope: str) -> None:
     [found] = repeats(with_novelty(repeats=0.1), scope)
-    assert found.sentence.startswith("10% of the traces nearly repeat one that their cache held (")
+    assert found.sentence.startswith("10% of the traces nearly repeat one in their cache (")
     assert not [*repeats(with_novelty(repeats=0.09), scope)]

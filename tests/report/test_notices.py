@@ -183,7 +183,7 @@ def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_
 SHIFTED = rows("drift", (ALL, 900, 900, 0.1, 0.1, 1.0), ("code", 900, 900, 0.1, 0.1, 1.0))
 FAR = "Domains whose scores shifted: code greatly (population stability index 1.00)."
 SINCE = "Since the previous run: as many traces; mean score +0.1000, median +0.1000"
-NO_TREND = f"{SINCE}, but this is no trend, since settings or formulas changed."
+NO_TREND = f"{SINCE}, but this is not a trend, because settings or formulas changed."
 
 
 def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> None:

@@ -92,7 +92,7 @@ def _extent(report: Report, scope: str) -> str:
     first, last = span.first_day, span.last_day
     words.append(f"of {first}" if first == last else f"from {first} to {last}")
     if others := sum(not first <= row["day"] <= last for row in rows):
-        words.append(f"{others:,} trace{'s' * (others > 1)} at other times")
+        words[-1] += f"; {others:,} trace{'s' * (others > 1)} outside these dates"
     return ", ".join(words)
 
 
@@ -104,10 +104,9 @@ def _change(report: Report, scope: str) -> str:
         return ""
     row = max(rows, key=lambda row: row["begins"])
     change = f"{row['change']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
-    return f"; {report.period} from {row['begins']}: {row['mean']:.3f}, {change} {_SINCE}"
-
-
-_SINCE = "against the four before"
+    is_moved = row["moved"] if scope != ALL else not row["low"] <= 0 <= row["high"]
+    since = "from the four before" + ("" if is_moved else ", within chance")
+    return f"; {report.period} from {row['begins']}: {row['mean']:.3f}, {change} {since}"
 
 
 def _compares(report: Report, row: dict[str, Any]) -> bool:
@@ -147,4 +146,4 @@ def test_what_is_at_other_times_and_on_one_day_is_said() -> None:
     others = pl.DataFrame({"domain": [ALL, ALL], "traces": [2, 3]})
     day = Span(ALL, date(2026, 1, 1), date(2026, 1, 1), "hour", "month")
     first, *_ = numbers(replace(DATA, other_times=others, spans={ALL: day}), ALL)
-    assert first.about == "40 tasks, of 2026-01-01, 5 traces at other times"
+    assert first.about == "40 tasks, of 2026-01-01; 5 traces outside these dates"

@@ -377,7 +377,7 @@ def test_without_scripts_all_domains_are_told(shown: Written, opened: Opening) -
         assert_shown(page, shown, ALL)
         assert not page.locator("#chosen").is_visible()
         assert not page.locator(".panels").is_visible()
-        assert "need scripts" in page.inner_text("main")
+        assert "Enable JavaScript" in page.inner_text("main")
         page.locator("[aria-labelledby=lowest] tbody a:visible").first.click()
         assert page.locator(".trace:visible").count() == 1
         assert complaints == []

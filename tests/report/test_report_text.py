@@ -290,7 +290,7 @@ def test_of_domains_that_share_a_label_the_page_does_not_say_that_nothing_stands
     assert data.others is not None
     text = page(replace(data, traces=data.traces.clear()), Traces({}, None))
     shown = text.split('<div data-scope="')[-1].partition("</section>\n</div>")[0]
-    assert in_elements("p", shown) == ["Findings are of single domains, and these are several."]
+    assert in_elements("p", shown) == ["No findings: this view combines several domains."]
 
 
 def in_elements(name: str, html: str, until: str = "", start: str = "") -> list[str]:

@@ -80,11 +80,14 @@ def _parts(row: Row, finding: Finding, whole: str) -> dict[str, float]:
     """The parts of a difference; those that the finding names, and the rest, make the whole."""
     numbers: Mapping[str, Any] = finding.numbers
     named = [value for name, value in numbers.items() if name.startswith("from_")]
-    if named:
-        assert abs(sum(named) - numbers[whole]) <= 0.0005, finding
     parts = {f"from_{name}": value for name, value in row["parts"].items()}
-    rest = sum(value for name, value in parts.items() if name not in numbers)
-    return {**parts, "from_rest": rest}
+    if not named:
+        return parts
+    assert abs(sum(round(value, 3) for value in named) - numbers[whole]) <= 0.00051, finding
+    # What is written of the rest makes up for what is rounded in the others.
+    rest, written = sum(parts.values()), numbers.get("from_rest", 0)
+    rest -= sum(parts.get(name, 0) for name in numbers)
+    return {**parts, "from_rest": written if abs(rest - written) < 0.0035 else rest}
 
 
 def _of_both(rows: Sequence[Row]) -> dict[str, Any]:
@@ -144,29 +147,29 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
     match finding.code:
         case "driver":
             shares = n["share_of_variance"] + n.get("second_share_of_variance", 0)
-            yield "even out", shares >= 1.005
+            yield "other parts offset", shares >= 1.005
         case "override":
-            yield " takes ", n["total_effect"] < 0
-            yield " adds ", n["total_effect"] > 0
+            yield " lowers ", n["total_effect"] < 0
+            yield " raises ", n["total_effect"] > 0
         case "ranking":
             yield "succeed less often", n["success"] < -0.3
             yield "succeed hardly more often", -0.3 <= n["success"] <= 0.3
         case "paired_agents" | "paired_frameworks":
             low, high = n["success_low"], n["success_high"]
-            yield " above them", n["score_low"] > 0
-            yield " below them", n["score_high"] < 0
+            yield " above the others", n["score_low"] > 0
+            yield " below the others", n["score_high"] < 0
             yield "succeeds more often", low > 0
             yield "succeeds less often", high < 0
             yield "about as often", -0.1 <= low <= 0 <= high <= 0.1
-            yield "by no more than chance", low <= 0 <= high and max(-low, high) > 0.1
+            yield "as far as is known", low <= 0 <= high and max(-low, high) > 0.1
         case "domain_moved" if "cache_share" in n:
-            yield "looks less novel", n["cache_share"] > n["cache_share_before"]
-            yield "looks more novel", n["cache_share"] < n["cache_share_before"]
+            yield "can lower novelty", n["cache_share"] > n["cache_share_before"]
+            yield "can raise novelty", n["cache_share"] < n["cache_share_before"]
         case "confidence":
-            yield ": overconfident", n["overconfidence_low"] > 0
-            yield ": underconfident", n["overconfidence_high"] < 0
+            yield " is overconfident", n["overconfidence_low"] > 0
+            yield " is underconfident", n["overconfidence_high"] < 0
         case "success":
-            yield " only, although", n["high_success_high"] < n["low_success_low"]
+            yield " only in ", n["high_success_high"] < n["low_success_low"]
         case "cache_warming_up":
             yield "All traces came", n["novelty_after"] is None
             yield "that of the others", n["novelty_after"] is not None

@@ -56,7 +56,8 @@ RUN = RunRecord(
     published={"settings": SETTINGS},
     audits=(),
 )
-SCHEMAS: Mapping[str, Mapping[str, Any]] = {  # of the frames that notices come from
+SCHEMAS: Mapping[str, Mapping[str, Any]] = {  # of the frames that sentences come from
+    "calibration": {"domain": pl.String, "success": pl.Float64},
     "came_and_went": {"task_domain": pl.String, "is_new": pl.Boolean},
     "domains": {"domain": pl.String, "traces": pl.Int64},
     "drift": {

@@ -53,9 +53,9 @@ def _drive(data: ReportData, label: str, parts: Sequence[Row]) -> Iterator[str]:
         for row in parts
     ]
     shares = [row["share_of_variance"] for row in parts]
-    yield f", {named[0]} makes {shares[0]:.0%} of the variance of the scores"
-    yield from (f", and {of} {share:.0%}" for of, share in zip(named[1:], shares[1:], strict=True))
-    yield ", part of which the others even out." if sum(shares) >= 1.005 else "."
+    yield f", {named[0]} accounts for {shares[0]:.0%} of the variance of the scores"
+    yield from (f", {of} for {share:.0%}" for of, share in zip(named[1:], shares[1:], strict=True))
+    yield "; other parts offset some of it." if sum(shares) >= 1.005 else "."
 
 
 def _numbers(row: Row) -> dict[str, Value]:
@@ -69,16 +69,16 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
     for row, second in zip(rows[:1], [*rows[1:2], None], strict=False):
         if row["traces"] < MIN_TRACES or abs(row["mean_effect"]) < MATTERS:
             continue
-        takes, of = ("takes", "from") if row["total_effect"] < 0 else ("adds", "to")
+        does = "lowers" if row["total_effect"] < 0 else "raises"
         other = f"; {second['part']} {_total(second)}" if second else ""
         share = row["traces"] / traces_of(data, scope)
         yield Finding(
             "override",
             (
                 (
-                    f"The override {row['part']} {takes} {abs(row['mean_effect']):.3f} on average "
-                    f"{of} {count_of(row['traces'], 'trace')} ({percent(share)}): {_total(row)} "
-                    f"in all{other}."
+                    f"The override {row['part']} {does} {count_of(row['traces'], 'score')} "
+                    f"({percent(share)} of all) by {abs(row['mean_effect']):.3f} on average. Its "
+                    f"total is {_total(row)}{other}."
                 ),
             ),
             query(_asked(row, second), task_domain=data.names.get(scope)),

@@ -19,14 +19,14 @@ def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
     share = number / row["traces"]
     if after is None:
         text = (
-            "All traces came while their cache was warming up: their novelty will not compare with "
-            "that of later ones."
+            "All traces came while their cache was warming up: their novelty is not comparable "
+            "with that of later ones."
         )
         effect = 0.0
     else:
         text = (
             f"{count_of(number, 'trace')} ({percent(share)}) came while their cache was warming "
-            "up, when a trace is novel for want of others: their mean novelty is "
+            "up, when there is little to compare with: their mean novelty is "
             f"{row['novelty_warming_up']:.3f}, that of the others {after:.3f}."
         )
         effect = row["novelty_warming_up"] - after
@@ -47,8 +47,8 @@ def repeats(data: ReportData, scope: str) -> Iterator[Finding]:
     if row["traces"] < MIN_TRACES or share < _REPEATS:
         return
     text = (
-        f"{percent(share)} of the traces nearly repeat one that their cache held (similarity of "
-        "0.95 and more); what it has forgotten counts as novel."
+        f"{percent(share)} of the traces nearly repeat one in their cache (similarity of 0.95 or "
+        "more). A repeat of a trace that has left the cache counts as novel."
     )
     yield Finding(
         "repeats",

@@ -30,8 +30,12 @@ _BY_BIN = "FROM means_by(['task_domain', 'score_bin'], ['success'])"
 
 
 def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
-    """Who states more, or less, confidence than it succeeds."""
-    rows = [row for row in rows_of(data, scope, "agents") if row["overconfidence_low"] is not None]
+    """Who states more, or less, confidence than it succeeds; if no outcome made what it states."""
+    rows = [
+        row
+        for row in rows_of(data, scope, "agents")
+        if row["overconfidence_low"] is not None and not is_of_outcomes(data, row["domain"])
+    ]
     for row in rows:
         over, low, high = (row[f"overconfidence{end}"] for end in ("", "_low", "_high"))
         far = clearly(len(rows), row["effective_tasks"]) * max(high - over, over - low)
@@ -45,8 +49,8 @@ def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
                 ", ",
                 Untrusted(shortened(row["unit"], LABEL)),
                 (
-                    f" states a confidence of {row['confidence']:.2f} on average, and "
-                    f"{percent(row['success'])} of its {row['traces']:,} traces succeed: "
+                    f" states a confidence of {row['confidence']:.2f} on average, but "
+                    f"{percent(row['success'])} of its {row['traces']:,} traces succeed: it is "
                     f"{'overconfident' if over > 0 else 'underconfident'} by {abs(over):.2f} "
                     f"{sizes(low, high, '.2f')}."
                 ),
@@ -68,6 +72,12 @@ def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
         )
 
 
+def is_of_outcomes(data: ReportData, scope: str) -> bool:
+    """Whether traces of each tenth of confidence all succeed, or all fail: outcomes made it."""
+    rates = set(data.of("calibration", scope)["success"].to_list())
+    return rates == {0.0, 1.0}
+
+
 def success(data: ReportData, scope: str) -> Iterator[Finding]:
     """Where traces of higher scores succeed less often than those of lower ones.
 
@@ -87,8 +97,9 @@ def success(data: ReportData, scope: str) -> Iterator[Finding]:
                 "In ",
                 Untrusted(label),
                 (
-                    f", traces {_bin(low)} succeed {_often(low)}, those {_bin(high)} "
-                    f"{_often(high)} only{', although a failure lowers a score' * lowers}."
+                    f", traces that score {_bin(low)} succeed {_often(low)}, and those that score "
+                    f"{_bin(high)} only {_often(high)}"
+                    f"{', although a failure lowers a score' * lowers}."
                 ),
             ),
             query(_BY_BIN, task_domain=data.names[label]),
@@ -123,7 +134,7 @@ def _of_sides(**sides: Row) -> dict[str, Value]:
 
 
 def _bin(row: Row) -> str:
-    return f"scored {row['low']:.1f} to {row['high']:.1f}"
+    return f"{row['low']:.1f} to {row['high']:.1f}"
 
 
 def _often(row: Row) -> str:

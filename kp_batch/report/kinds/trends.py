@@ -13,12 +13,12 @@ from kp_batch.report.finding import (
     Untrusted,
     Value,
     begin,
-    interval,
     labels_of,
     made_of,
     only,
     percent,
     query,
+    sizes,
 )
 from kp_batch.report.labels import ALL
 from kp_batch.report.periods import shift
@@ -26,11 +26,11 @@ from kp_batch.report.periods import shift
 _RECENT = 4  # periods whose changes are told
 _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
 _CACHE = 0.1  # by how much the share of its own cache that a domain has moves, to be told
-_SPLIT = {  # of a change, and what each is where it is below 0, and above
-    "within": ("within the domains", "within the domains"),
-    "mix": ("by the mix of domains", "by the mix of domains"),
-    "entered": ("as domains entered that score less", "as domains entered that score more"),
-    "exited": ("as domains exited that score more", "as domains exited that score less"),
+_SPLIT = {  # of a change of the mean of all
+    "within": "within the domains",
+    "mix": "from the mix of domains",
+    "entered": "from domains that entered",
+    "exited": "from domains that exited",
 }
 _OF_ALL = (
     " JOIN (SELECT begins, change AS change_of_all, within, mix, entered, exited "
@@ -49,6 +49,11 @@ def told_changes(data: ReportData, scope: str) -> list[Row]:
     return [row for row in _recent(data, scope) if row["p_value"] <= _CHANCE]
 
 
+def _by(row: Row) -> str:
+    side = "up" if row["change"] > 0 else "down"
+    return f"{side} {abs(row['change']):.3f} {sizes(row['low'], row['high'])}"
+
+
 def _recent(data: ReportData, scope: str) -> Iterator[Row]:
     """A scope's rows of the last periods that are over, where it compares with those before."""
     last = data.changes.filter("is_over")["begins"].tail(_RECENT)
@@ -63,14 +68,14 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
     for row in told_changes(data, ALL):
         if row["mix"] is None:
             continue
-        parts, said = made_of(data.parts.get((ALL, row["begins"])))
+        parts, said = made_of(data.parts.get((ALL, row["begins"])), row["change"])
         yield Finding(
             "mean_change",
             begin(
-                f"{_time(data, row)} the mean score was {row['mean']:.3f}, {row['change']:+.3f} "
-                f"{interval(row['low'], row['high'])} against the four {data.period}s before",
+                f"{_time(data, row)} the mean score was {row['mean']:.3f}, {_by(row)} from the "
+                f"four {data.period}s before",
                 *_reasons(row),
-                f". By the parts of the score{parts}" if parts else "",
+                f". By part of the score{parts}" if parts else "",
                 *_meanwhile(data, row),
                 ".",
             ),
@@ -83,8 +88,7 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
 
 def _reasons(row: Row) -> Iterator[str]:
     """What the change is made of, if there is more than one part; the largest first."""
-    values = [(row[part], whats) for part, whats in _SPLIT.items()]
-    parts = [(value, whats[value > 0]) for value, whats in values if abs(value) >= 0.0005]
+    parts = [(row[part], what) for part, what in _SPLIT.items() if abs(row[part]) >= 0.0005]
     if len(parts) > 1:
         parts.sort(key=lambda part: -abs(part[0]))
         yield ": " + ", ".join(f"{value:+.3f} {what}" for value, what in parts)
@@ -110,7 +114,9 @@ def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
     of_all = {row["begins"]: row for row in data.comparable(ALL).iter_rows(named=True)}
     told_of_all = {row["begins"] for row in told_changes(data, ALL)}
     for row in chain(*(told_changes(data, label) for label in labels_of(data, scope))):
-        parts, said = made_of(found := data.parts.get((row["domain"], row["begins"])))
+        parts, said = made_of(
+            found := data.parts.get((row["domain"], row["begins"])), row["change"]
+        )
         cache, shares = _cache(found)
         hidden = of_all.get(row["begins"]) if is_of_all else None
         is_against = (
@@ -124,8 +130,7 @@ def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
             begin(
                 f"{_time(data, row)} ",
                 Untrusted(row["domain"]),
-                f" scored {row['mean']:.3f}, {row['change']:+.3f} "
-                f"{interval(row['low'], row['high'])} against its four {data.period}s before",
+                f" scored {row['mean']:.3f}, {_by(row)} from its four {data.period}s before",
                 parts,
                 cache,
                 *(_hidden(hidden) if hidden else ()),
@@ -145,16 +150,17 @@ def _cache(parts: Parts | None) -> tuple[str, dict[str, Value]]:
         return "", {}
     if (share > before) == ((parts["novelty"] or 0) > 0):
         return "", {}
-    novel = "less" if share > before else "more"
+    novelty = "lower" if share > before else "raise"
     text = (
-        f". Its own traces made up {percent(share)} of its cache, {percent(before)} before; they "
-        f"resemble each other, so each looks {novel} novel, whatever its agents do"
+        f". Of the traces in its cache, {percent(share)} were its own, {percent(before)} before: "
+        f"that alone can {novelty} novelty"
     )
     return text, {"cache_share": share, "cache_share_before": before}
 
 
 def _hidden(row: Row) -> Iterator[str]:
-    yield f". The mean of all domains changed by {row['change']:+.3f}"
+    by = "by no more than chance, " if row["low"] <= 0 <= row["high"] else "by "
+    yield f". The mean of all traces changed {by}{row['change']:+.3f}"
     if row["mix"] is not None:
         yield from _reasons(row)
 

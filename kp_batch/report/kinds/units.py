@@ -114,17 +114,17 @@ def paired(data: ReportData, scope: str) -> Iterator[Finding]:
     for frame, column in UNITS.items():
         for row in told_differences(data, scope, frame):
             difference, low, high = (row[f"score_{name}"] for name in ("difference", "low", "high"))
-            parts, said = made_of(data.parts.get((row["domain"], frame, row["unit"])))
+            parts, said = made_of(data.parts.get((row["domain"], frame, row["unit"])), difference)
             yield Finding(
                 f"paired_{frame}",
                 (
                     "In ",
                     Untrusted(row["domain"]),
-                    f", on the {row['shared_tasks']:,} tasks that others tried, too, ",
+                    f", on {row['shared_tasks']:,} shared tasks, ",
                     Untrusted(shortened(row["unit"], LABEL)),
                     (
                         f" scores {abs(difference):.3f} {'above' if difference > 0 else 'below'} "
-                        f"them {sizes(low, high)}{parts}. It {_succeeds(row)}."
+                        f"the others {sizes(low, high)}{parts}. It {_succeeds(row)}."
                     ),
                 ),
                 query(
@@ -158,9 +158,7 @@ def _succeeds(row: Row) -> str:
     low, high = row["success_difference_low"], row["success_difference_high"]
     if low <= 0 <= high:
         is_alike = max(-low, high) <= _ALIKE
-        says = (
-            "succeeds about as often" if is_alike else "differs in success by no more than chance"
-        )
+        says = "succeeds about as often" if is_alike else "succeeds as often, as far as is known"
         return f"{says} {interval(low, high, '+.2f')}"
     often = "more" if low > 0 else "less"
     return (

@@ -219,6 +219,8 @@ def confidence(report: Report, scope: str) -> Iterator[Told]:
     for label, agent, found, tasks in agents:
         over, low, high = (found[f"overconfidence{end}"] for end in ("", "_low", "_high"))
         far = times_its_margin(len(agents), tasks - 1) * max(high - over, over - low)
+        if _is_of_outcomes(report.scopes[label]):
+            continue
         if found["traces"] >= 30 and abs(over) > max(far, 0.05):
             numbers = {
                 "agent_id": agent,
@@ -231,6 +233,13 @@ def confidence(report: Report, scope: str) -> Iterator[Told]:
             }
             weight = mean([row["weights"][3] for row in report.scopes[label]]) or 0
             yield Told(found["traces"], abs(over) * weight, numbers)
+
+
+def _is_of_outcomes(rows: Sequence[Row]) -> bool:
+    """Whether the confidence of a trace, by its first decimal, says whether it succeeded."""
+    bins = grouped(rows, lambda row: bin_of(row["confidence"], 10))
+    sides = [{row["success"] for row in own} for own in bins.values()]
+    return all(len(side) == 1 for side in sides) and set().union(*sides) == {True, False}
 
 
 def success(report: Report, scope: str) -> Iterator[Told]:
@@ -343,11 +352,12 @@ def chosen(weights: Mapping[str, float]) -> list[str]:
         kinds = {kind_of[code] for code in picked}
         first = [code for code in left if kind_of[code] not in kinds]
         picked.append(max(first or left, key=weights.__getitem__))
-    return sorted(picked, key=weights.__getitem__, reverse=True)
+    changes = ("mean_change", "domain_moved")
+    return sorted(picked, key=lambda code: (code not in changes, -weights[code]))
 
 
 def assert_told(found: Sequence[Finding], wanted: Mapping[str, Sequence[Told]]) -> None:
-    """The most of each kind, at most five, the heaviest first."""
+    """The most of each kind, at most five: what changed first, then the heaviest."""
     order = chosen({code: own[0].weight for code, own in wanted.items()})
     assert sorted(finding.code for finding in found) == sorted(order)
     weights = [wanted[code][0].weight for code in order]
