@@ -26,6 +26,9 @@ _WILD = re.compile(r"[*?\[]")  # what DuckDB does not take as it is in the name 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 # DuckDB sorts and joins what grows with the archive on disk; with more memory it is hardly faster.
 _SPILLING_BYTES = 1 << 30
+# Each thread holds blocks that cannot be spilled: with four of them, a gigabyte was too little to
+# join and sort a million traces.
+_THREADS = 2
 # Quantiles of twenty million scores, by domain and of all, took 720 MB.
 _SCORE_BYTES = 36
 _SMALL = RLock()
@@ -211,7 +214,8 @@ def duckdb_config(spill: Path, scores: int = 0) -> dict[str, str | bool | int | 
 
     What does not fit goes into the folder `spill`, which is made where it is missing.
     """
-    return {"memory_limit": f"{duckdb_limit(scores)}B", "temp_directory": str(spill)}
+    limit = f"{duckdb_limit(scores)}B"
+    return {"memory_limit": limit, "temp_directory": str(spill), "threads": _THREADS}
 
 
 def _substituted(text: str, values: dict[str, Value]) -> SQL:

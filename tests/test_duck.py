@@ -47,6 +47,13 @@ def test_what_does_not_fit_is_kept_in_the_folder(
         assert connection.sql("SELECT count(*) FROM held").fetchall() == [(3_000_000,)]
 
 
+def test_no_more_threads_hold_memory_on_a_machine_of_more_cores(tmp_path: Path) -> None:
+    with duckdb.connect(config=duckdb_config(tmp_path / "spill")) as connection:
+        threads = connection.sql("SELECT current_setting('threads')").fetchall()
+    assert duckdb_config(tmp_path)["threads"] == 2
+    assert threads == [(2,)]
+
+
 def marked(value: str) -> str:
     """Mark the instance for small work; returns the mark that it had."""
     with small_work() as connection:

@@ -28,7 +28,8 @@ A trace that was forgotten since is a removed one without an id, a tombstone: it
 behind all others of that time, which are replayed, whatever their windows held.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -372,9 +373,25 @@ def _stage_timeline(
         old_scored=columns(_SCORED, "old"),
         replayed=replayed,
     )
-    with parquet_batches(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED) as timeline:
+    with (
+        _unordered(detected.snapshot.connection),
+        parquet_batches(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED) as timeline,
+    ):
         for rows in _batches(detected.snapshot.connection.sql(query)):
             timeline.add(rows.with_columns(pl.col("replay") | scorer.novelty_is_stale()))
+
+
+@contextmanager
+def _unordered(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
+    """Let DuckDB read rows in any order for a query that sorts them.
+
+    To keep the order of a million wide rows until they are sorted, a gigabyte was too little.
+    """
+    connection.execute("SET preserve_insertion_order = false")
+    try:
+        yield
+    finally:
+        connection.execute("RESET preserve_insertion_order")
 
 
 def _stage_replay(run: Run) -> bool:
