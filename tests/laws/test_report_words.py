@@ -18,7 +18,7 @@ def assert_noticed(history: History) -> None:
     assert data.run is not None
     wanted = told_by(Report(archive_of(history, data.run.finished_at)))
     found = [
-        (each.code, f"{each.sentence.partition(', but this is no trend')[0].rstrip('.')}.")
+        (each.code, f"{each.sentence.partition(', but this is not a trend')[0].rstrip('.')}.")
         for each in notices(data)
         if each.code not in OF_RUNS
     ]
