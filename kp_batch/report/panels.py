@@ -211,8 +211,8 @@ _OVERCONFIDENCE = Column(
 )
 _OF_UNIT = (_TRACES, _TASKS, _MEAN, _SUCCESS, _CONFIDENCE, _OVERCONFIDENCE)
 _UNLIKE = (
-    "Mean score, share of traces that succeed, and mean stated confidence, by number of traces. "
-    "Tasks differ, so this is no ranking."
+    "Mean score, share of traces that succeed, and mean stated confidence. Those with most traces "
+    "come first. Tasks differ, so this is no ranking."
 )
 
 PANELS: tuple[Panel, ...] = (

@@ -339,7 +339,7 @@ def test_what_hid_it_is_told_only_where_the_mean_compares() -> None:
     assert "four days before. The mean of all traces changed by +0.100: " in moved.sentence
     within = data.changes.with_columns(low=pl.lit(-0.01))
     [moved] = domain_moved(replace(data, changes=within), ALL)
-    assert "changed by no more than chance, +0.100: " in moved.sentence
+    assert "The mean of all traces shows no clear change (+0.100): " in moved.sentence
     assert moved.numbers["change_of_all"] == 0.1
     filled = data.changes.with_columns(warming_up=pl.lit(0.5))
     [moved] = domain_moved(replace(data, changes=filled), ALL)
@@ -496,9 +496,9 @@ def test_who_differs_from_the_others_on_the_same_tasks_is_told() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
     [
-        (-0.1, 0.1, "succeeds about as often (-0.10 to +0.10)"),
-        (-0.3, 0.1, "succeeds as often, as far as is known (-0.30 to +0.10)"),
-        (-0.3, -0.1, "succeeds less often, by 0.20 (0.10 to 0.30)"),
+        (-0.1, 0.1, "It succeeds about as often (-0.10 to +0.10)"),
+        (-0.3, 0.1, "Whether it succeeds more often is not clear (-0.30 to +0.10)"),
+        (-0.3, -0.1, "It succeeds less often, by 0.20 (0.10 to 0.30)"),
     ],
 )
 def test_how_often_they_succeed_is_told_as_far_as_it_is_known(
@@ -506,7 +506,7 @@ def test_how_often_they_succeed_is_told_as_far_as_it_is_known(
 ) -> None:
     ends = {"success_difference_low": low, "success_difference_high": high}
     [found] = paired(with_units({**ends, "success_difference": (low + high) / 2 or 0.2}), "code")
-    assert found.sentence.endswith(f" It {shown}.")
+    assert found.sentence.endswith(f" {shown}.")
 
 
 def test_the_more_are_compared_the_further_off_one_has_to_be_to_be_told() -> None:

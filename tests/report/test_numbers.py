@@ -105,7 +105,8 @@ def _change(report: Report, scope: str) -> str:
     row = max(rows, key=lambda row: row["begins"])
     change = f"{row['change']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
     is_moved = row["moved"] if scope != ALL else not row["low"] <= 0 <= row["high"]
-    since = "from the four before" + ("" if is_moved else ", within chance")
+    unclear = ", no more than chance" + (" among so many domains" if scope != ALL else "")
+    since = "from the four before" + ("" if is_moved else unclear)
     return f"; {report.period} from {row['begins']}: {row['mean']:.3f}, {change} {since}"
 
 

@@ -158,10 +158,10 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
             low, high = n["success_low"], n["success_high"]
             yield " above the others", n["score_low"] > 0
             yield " below the others", n["score_high"] < 0
-            yield "succeeds more often", low > 0
+            yield "It succeeds more often", low > 0
             yield "succeeds less often", high < 0
             yield "about as often", -0.1 <= low <= 0 <= high <= 0.1
-            yield "as far as is known", low <= 0 <= high and max(-low, high) > 0.1
+            yield "is not clear", low <= 0 <= high and max(-low, high) > 0.1
         case "domain_moved" if "cache_share" in n:
             yield "can lower novelty", n["cache_share"] > n["cache_share_before"]
             yield "can raise novelty", n["cache_share"] < n["cache_share_before"]

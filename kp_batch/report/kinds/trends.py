@@ -159,8 +159,9 @@ def _cache(parts: Parts | None) -> tuple[str, dict[str, Value]]:
 
 
 def _hidden(row: Row) -> Iterator[str]:
-    by = "by no more than chance, " if row["low"] <= 0 <= row["high"] else "by "
-    yield f". The mean of all traces changed {by}{row['change']:+.3f}"
+    is_clear = not row["low"] <= 0 <= row["high"]
+    says = "changed by {:+.3f}" if is_clear else "shows no clear change ({:+.3f})"
+    yield f". The mean of all traces {says.format(row['change'])}"
     if row["mix"] is not None:
         yield from _reasons(row)
 

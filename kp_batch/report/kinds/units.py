@@ -124,7 +124,7 @@ def paired(data: ReportData, scope: str) -> Iterator[Finding]:
                     Untrusted(shortened(row["unit"], LABEL)),
                     (
                         f" scores {abs(difference):.3f} {'above' if difference > 0 else 'below'} "
-                        f"the others {sizes(low, high)}{parts}. It {_succeeds(row)}."
+                        f"the others {sizes(low, high)}{parts}. {_succeeds(row)}."
                     ),
                 ),
                 query(
@@ -156,11 +156,10 @@ def _shares(row: Row) -> bool:
 
 def _succeeds(row: Row) -> str:
     low, high = row["success_difference_low"], row["success_difference_high"]
-    if low <= 0 <= high:
-        is_alike = max(-low, high) <= _ALIKE
-        says = "succeeds about as often" if is_alike else "succeeds as often, as far as is known"
-        return f"{says} {interval(low, high, '+.2f')}"
-    often = "more" if low > 0 else "less"
-    return (
-        f"succeeds {often} often, by {abs(row['success_difference']):.2f} {sizes(low, high, '.2f')}"
-    )
+    if low > 0 or high < 0:
+        often = "more" if low > 0 else "less"
+        by = f"{abs(row['success_difference']):.2f} {sizes(low, high, '.2f')}"
+        return f"It succeeds {often} often, by {by}"
+    is_alike = max(-low, high) <= _ALIKE
+    unclear = "Whether it succeeds more often is not clear"
+    return f"{'It succeeds about as often' if is_alike else unclear} {interval(low, high, '+.2f')}"
