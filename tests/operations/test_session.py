@@ -389,9 +389,11 @@ def test_a_warehouse_has_its_own_settings_but_other_weights_may_be_given(
 class Importing(dict[str, Any]):
     """A trace that imports a module, which Ctrl-C interrupts, while it is read; then it waits."""
 
+    over = Event()
+
     def get(self, key: str, default: Any = None) -> Any:
         import_module("imported_by_a_session")
-        Event().wait(10)
+        self.over.wait(10)
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> Any:
@@ -408,6 +410,7 @@ def test_ctrl_c_interrupts_no_import_of_a_session(
 
     with pytest.raises(KeyboardInterrupt):
         session.evaluate(Importing(came("a", "fix it")), NOON)
+    Importing.over.set()  # else its thread would wait for each of its values, beside later tests
     # It stays imported: the thread that nobody waits for may ask again, and would interrupt again.
     assert sys.modules["imported_by_a_session"].is_whole
     assert session.evaluate(came("a", "fix it"), NOON).score
