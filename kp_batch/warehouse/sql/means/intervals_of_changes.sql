@@ -1,12 +1,11 @@
 -- To 12 decimals: a mean that stays differs in its last digits, and an error of these alone would call that
--- a change.
+-- a change. A macro copies what it is given to each place that names it, so that each step has columns alone.
 CREATE MACRO intervals_of_changes(sums) AS TABLE
 WITH means AS (
     SELECT
         * REPLACE (traces::BIGINT AS traces, nullif(traces_before, 0)::BIGINT AS traces_before),
         total / traces AS mean,
         total_before / nullif(sides.traces_before, 0) AS mean_before,
-        round(mean - mean_before, 12) AS change,
         pow(traces, 2) / squares AS effective,
         pow(nullif(sides.traces_before, 0), 2) / squares_before AS effective_before,
         (tasks - 1) / tasks * shifts AS variance,
@@ -14,18 +13,35 @@ WITH means AS (
         (tasks_of_both - 1) / tasks_of_both * shifts_of_both AS variance_of_both
     FROM query_table(sums) AS sides
 ),
-doubts AS (
+errors AS (
     SELECT
         *,
+        round(mean - mean_before, 12) AS change,
         kp.error_of_change(
             variance_of_both, variance, variance_before, effective, effective_before
-        ) AS error,
+        ) AS error
+    FROM means
+),
+degrees AS (
+    SELECT
+        *,
         CASE WHEN change = 0 THEN 0 ELSE least(abs(change) / error, 1e6) END AS t,
         kp.degrees_of_change(
             change, variance, variance_before, effective, effective_before, 4 / squares_of_both
-        ) AS df,
-        kp.two_sided(kp.normal_deviate((df - 0.5) * ln(1 + t * t / df), df)) AS p_value
-    FROM means
+        ) AS df
+    FROM errors
+),
+unlikely AS (
+    SELECT *, (df - 0.5) * ln(1 + t * t / df) AS y
+    FROM degrees
+),
+deviates AS (
+    SELECT *, kp.normal_deviate(y, df) AS deviate
+    FROM unlikely
+),
+doubts AS (
+    SELECT *, kp.two_sided(deviate) AS p_value, kp.student_t(df) * error AS margin
+    FROM deviates
 ),
 ranked AS (
     SELECT
@@ -36,8 +52,8 @@ ranked AS (
 )
 SELECT
     *,
-    change - kp.student_t(df) * error AS low,
-    change + kp.student_t(df) * error AS high,
+    change - margin AS low,
+    change + margin AS high,
     CASE WHEN p_value IS NOT NULL THEN max(least(1, p_value * (asked - place + 1))) OVER (
         PARTITION BY asked_together ORDER BY place
     ) END AS adjusted_p_value

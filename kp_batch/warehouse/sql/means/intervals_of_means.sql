@@ -2,19 +2,26 @@
 -- overconfidence has the doubt of the success share: `alike` is how success goes with confidence, pulled
 -- to 0 by four tasks of which nothing is known.
 CREATE MACRO intervals_of_means(sums) AS TABLE
-WITH doubts AS (
+WITH means AS (
+    SELECT *, total / traces AS mean, pow(traces, 2) / squares AS effective_tasks
+    FROM query_table(sums)
+),
+degrees AS (
     SELECT
         *,
-        total / traces AS mean,
-        pow(traces, 2) / squares AS effective_tasks,
         kp.student_t(effective_tasks - 1) AS t,
-        kp.effective_traces(between_tasks, mean, traces, tasks, squares) AS share_of,
+        kp.effective_traces(between_tasks, mean, traces, tasks, squares) AS share_of
+    FROM means
+),
+doubts AS (
+    SELECT
+        *,
         t * sqrt((tasks - 1) / tasks * shift_squares) AS margin,
         CASE WHEN kp.is_share(measure) THEN mean - kp.share_low(mean, share_of, t) ELSE margin END
             AS below,
         CASE WHEN kp.is_share(measure) THEN kp.share_high(mean, share_of, t) - mean ELSE margin END
             AS above
-    FROM query_table(sums)
+    FROM degrees
 ),
 of_both AS (
     SELECT
