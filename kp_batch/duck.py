@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 _SPILLING_BYTES = 1 << 30
 # Each thread holds blocks that cannot be spilled: with four of them, a gigabyte was too little to
 # join and sort a million traces.
-_THREADS = 2
+DUCKDB_THREADS = 2
 # Quantiles of twenty million scores, by domain and of all, took 720 MB.
 _SCORE_BYTES = 36
 _SMALL = RLock()
@@ -97,6 +97,11 @@ def columns(names: Iterable[str], of: LiteralString | None = None) -> SQL:
     return joined(SQL(f"{table}{identifier(name)}") for name in names)
 
 
+def escaped(path: str | Path) -> str:
+    """The path of a file as DuckDB takes it, which reads patterns."""
+    return _WILD.sub(r"[\g<0>]", str(path))
+
+
 def read_parquet(*paths: str | Path, numbered: bool = False, named: bool = False) -> SQL:
     """The rows of one or more Parquet files, whose names DuckDB takes as they are, not as patterns.
 
@@ -105,7 +110,7 @@ def read_parquet(*paths: str | Path, numbered: bool = False, named: bool = False
     return statement(
         "read_parquet([$paths], hive_partitioning = false, file_row_number = $numbered, "
         "filename = $named)",
-        paths=joined(literal(_WILD.sub(r"[\g<0>]", str(path))) for path in paths),
+        paths=joined(literal(escaped(path)) for path in paths),
         numbered="true" if numbered else "false",
         named="true" if named else "false",
     )
@@ -215,7 +220,7 @@ def duckdb_config(spill: Path, scores: int = 0) -> dict[str, str | bool | int | 
     What does not fit goes into the folder `spill`, which is made where it is missing.
     """
     limit = f"{duckdb_limit(scores)}B"
-    return {"memory_limit": limit, "temp_directory": str(spill), "threads": _THREADS}
+    return {"memory_limit": limit, "temp_directory": str(spill), "threads": DUCKDB_THREADS}
 
 
 def _substituted(text: str, values: dict[str, Value]) -> SQL:

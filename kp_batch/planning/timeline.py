@@ -29,7 +29,7 @@ behind all others of that time, which are replayed, whatever their windows held.
 """
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -383,7 +383,7 @@ def _stage_timeline(
 
 @contextmanager
 def _unordered(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
-    """Let DuckDB read rows in any order for a query that sorts them.
+    """Let the instance of a connection read rows in any order, for a query that sorts them.
 
     To keep the order of a million wide rows until they are sorted, a gigabyte was too little.
     """
@@ -391,7 +391,8 @@ def _unordered(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
     try:
         yield
     finally:
-        connection.execute("RESET preserve_insertion_order")
+        with suppress(duckdb.Error):  # after one that left the instance unusable
+            connection.execute("RESET preserve_insertion_order")
 
 
 def _stage_replay(run: Run) -> bool:

@@ -13,13 +13,13 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch.archive.file_formats.json import rows_from_objects
-from kp_batch.duck import frame_of, sql
+from kp_batch.duck import DUCKDB_THREADS, duckdb_limit, frame_of, sql, statement
 from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
 from kp_batch.log import info, warn
 from kp_batch.report.data import ReportData, gather
-from kp_batch.report.told_parts import with_parts
+from kp_batch.report.parts import with_parts
 from kp_batch.report.trace_details import Detail, StepStart, Text, Traces
 from kp_batch.scoring.composite import breakdowns, profiles_of
 from kp_batch.steps.step import Executor, ThreadExecutor, cut, step
@@ -32,7 +32,7 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect, connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-_MEMORY = "512MiB"  # of DuckDB, which serves for ten million scores; it spills the rest to disk
+_MOST_MEMORY = 512 << 20  # of DuckDB, with ten million scores; it spills the rest to disk
 _THREADS = ThreadExecutor()
 _BEYOND = 2**63 - 1  # all rows; see locations.sql
 # A page is worth a few seconds: of a disk, or of a network that fetches the files of a bucket.
@@ -185,7 +185,9 @@ def opened(
     """
     try:
         with catalog as connection:
-            connection.execute(f"SET memory_limit = '{_MEMORY}'")
+            limit = min(_MOST_MEMORY, duckdb_limit())
+            connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=limit))
+            connection.execute(statement("SET threads = $threads", threads=DUCKDB_THREADS))
             yield connection
     except duckdb.Error as error:
         raise WarehouseError(

@@ -46,7 +46,7 @@ _RUNS = """
 """
 
 
-Parts = Mapping[str, float | None]  # by the names of the struct `parts`; see with_parts
+Parts = Mapping[str, float | None]  # as the column `parts` of the questions; see with_parts
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ReportData:
     came_and_went: pl.DataFrame
     rejects: pl.DataFrame
     traces: pl.DataFrame
-    # What told changes and differences are made of, by a label and the period or the unit.
+    # Of clear changes, by label and period; and of differences, by label, frame and unit.
     parts: Mapping[tuple[object, ...], Parts] = field(default_factory=dict)
 
     @property

@@ -16,17 +16,18 @@ _PLAIN = re.compile(r"[\w./@:+-](?:[\w ./@:+-]{0,38}[\w./@:+-])?")  # what a she
 
 MATTERS = 0.005  # of a score: the least that is worth a sentence
 _NAMED = 5  # parts of a difference, at the most
+_VISIBLE = 0.0005  # in three decimals
 _SMALL = 0.1  # of the largest part, below which one is not named
-_PARTS = {  # of a difference between scores, and what it is where it adds, and where it takes
-    "complexity": ("complexity", "complexity"),
-    "novelty": ("novelty", "novelty"),
-    "tool_diversity": ("tool diversity", "tool diversity"),
-    "outcome_confidence": ("outcome confidence", "outcome confidence"),
-    "weights": ("other weights", "other weights"),
-    "single_thought": ("fewer single thoughts", "more single thoughts"),
-    "recovery_bonus": ("more recovery bonuses", "fewer recovery bonuses"),
-    "low_diversity_penalty": ("fewer low diversity penalties", "more low diversity penalties"),
-    "cache_warming_up": ("caches warming up", "caches warming up"),
+_PARTS = {  # of a difference between scores, and what a sentence calls them
+    "complexity": "complexity",
+    "novelty": "novelty",
+    "tool_diversity": "tool diversity",
+    "outcome_confidence": "outcome confidence",
+    "weights": "other weights",
+    "single_thought": "single thoughts",
+    "recovery_bonus": "recovery bonuses",
+    "low_diversity_penalty": "low diversity penalties",
+    "cache_warming_up": "caches warming up",
 }
 _MARGIN = NormalDist().inv_cdf(0.975)  # of a 95% interval
 
@@ -49,7 +50,8 @@ class Finding:
     code: str  # what kind of sentence it is: mean_change, domain_moved, …
     parts: tuple[str, ...]  # text from the archive is `Untrusted`
     question: str  # the query that answers the same: FROM …
-    numbers: Mapping[str, Value]  # those of the sentence, by the columns' names
+    # Those of the sentence, by the columns' names; parts of a difference as `from_` and their name.
+    numbers: Mapping[str, Value]
     traces: int  # how many it is about
     effect: float  # how much it makes of their scores: 0..1
 
@@ -142,24 +144,22 @@ def weight_of(data: ReportData, label: str, part: str) -> float:
     return sum(data.of("drivers", label).filter(part=part)["weight"].to_list())
 
 
-def made_of(parts: Parts | None, whole: float) -> tuple[str, dict[str, Value]]:
+def made_of(parts: Parts | None) -> tuple[str, dict[str, Value]]:
     """What a difference is made of, the largest parts first, and the numbers that this says.
 
-    The rest is what is left of the whole, as both are written: what is written adds up.
+    The rest is what the sum of all parts has beyond those that are named.
     """
     known = {name: (parts or {}).get(name) or 0.0 for name in _PARTS}
     ranked = sorted(known, key=lambda name: -abs(known[name]))
-    least = max(0.0005, _SMALL * abs(known[ranked[0]]))  # visible in three decimals
+    least = max(_VISIBLE, _SMALL * abs(known[ranked[0]]))
     named = [name for name in ranked[:_NAMED] if abs(known[name]) >= least]
-    if not named:
-        return "", {}
     said: dict[str, Value] = {f"from_{name}": known[name] for name in named}
-    texts = [f"{known[name]:+.3f} from {_PARTS[name][known[name] < 0]}" for name in named]
-    rest = round(whole, 3) - sum(round(known[name], 3) for name in named)
-    if abs(rest) >= 0.0005:
+    texts = [f"{known[name]:+.3f} from {_PARTS[name]}" for name in named]
+    rest = sum(known[name] for name in ranked[len(named) :])
+    if named and abs(rest) >= _VISIBLE:
         said["from_rest"] = rest
         texts.append(f"{rest:+.3f} from the rest")
-    return f": {', '.join(texts)}", said
+    return f": {', '.join(texts)}" if texts else "", said
 
 
 def interval(low: float, high: float, form: str = "+.3f") -> str:

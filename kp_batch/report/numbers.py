@@ -67,8 +67,9 @@ def _last_change(data: ReportData, scope: str) -> str:
     if rows.is_empty():
         return ""
     last = rows.row(-1, named=True)
-    unclear = ", no more than chance" + (" among so many domains" if scope != ALL else "")
-    is_moved = last["moved"] if "moved" in last else not last["low"] <= 0 <= last["high"]
+    is_off = not last["low"] <= 0 <= last["high"]
+    is_moved = last.get("moved", is_off)
+    unclear = ", no more than chance" + (" among so many domains" if is_off else "")
     return (
         f"; {data.period} from {last['begins']}: {last['mean']:.3f}, {last['change']:+.3f} "
         f"{interval(last['low'], last['high'])} from the four before"

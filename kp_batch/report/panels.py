@@ -15,7 +15,7 @@ from kp_batch.report.panel import Panel, Taking
 from kp_batch.report.periods import shift
 from kp_batch.text import count_of
 
-_UNITS = 12  # agents or frameworks that a panel shows
+_MOST_UNITS = 12  # agents or frameworks that a panel shows
 _NOTABLE = 0.05  # by how much the share of a domain in the traces changes, to be told
 _SHARED = 5  # tasks that one of them shares with others, for a difference to be shown
 _NOVELTY = ("novelty", "novelty_low", "novelty_high")
@@ -40,7 +40,11 @@ def _over_time(data: ReportData, scope: str) -> pl.DataFrame:
 def _all_times(data: ReportData, scope: str) -> pl.DataFrame:
     """The steps that have traces, and before them what is outside of the span."""
     rows = _over_time(data, scope).filter(pl.col("traces") > 0)
-    said = {WARMING_UP: pl.col("warming_up"), "not over": ~pl.col("is_over")}
+    said = {
+        WARMING_UP: pl.col("warming_up"),
+        "few traces": pl.col("is_few"),
+        "not over": ~pl.col("is_over"),
+    }
     note = pl.concat_str(
         [pl.when(holds).then(pl.lit(text)) for text, holds in said.items()],
         separator=", ",
@@ -150,7 +154,7 @@ def _units(name: str) -> Taking:
     """Those with most traces."""
 
     def take(data: ReportData, scope: str) -> pl.DataFrame:
-        rows = data.of(name, scope).filter(pl.col("place") <= _UNITS)
+        rows = data.of(name, scope).filter(pl.col("place") <= _MOST_UNITS)
         return rows.with_columns(unit=pl.Series(distinct_labels(rows["unit"]), dtype=pl.String))
 
     return take
@@ -158,7 +162,7 @@ def _units(name: str) -> Taking:
 
 def _of_units(name: str) -> Callable[[ReportData, str], Iterator[str]]:
     def note(data: ReportData, scope: str) -> Iterator[str]:
-        more = data.of(name, scope).height - _UNITS
+        more = data.of(name, scope).height - _MOST_UNITS
         if more > 0:
             yield f"Not shown: {more:,} with fewer traces."
         if not _sharing(name, data, scope).is_empty():
@@ -219,7 +223,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "scores_over_time",
         "Score and novelty over time",
-        "Mean score and mean novelty over time (UTC). Faint: fewer traces than usual, too few "
+        "Mean score and mean novelty over time (UTC). Faint: few traces, too few "
         "tasks for an interval, or a period that is not over.",
         _over_time,
         charts.over_time,

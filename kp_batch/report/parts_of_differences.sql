@@ -1,8 +1,8 @@
--- The parts of the told differences, as the question differences_from_others has them.
--- Given: told; unit, the name of a column.
-SELECT told.domain, told.unit, unnest(others.parts)
-FROM told
+-- The parts of some differences, as the question differences_from_others has them.
+-- Given: asked; unit, the name of a column.
+SELECT asked.domain, asked.unit, unnest(others.parts)
+FROM asked
 JOIN kp.parts_of_differences(
-    'task_domain', $unit, task_domain IN (SELECT value FROM told)
+    'task_domain', $unit, task_domain IN (SELECT value FROM asked)
 ) AS others
-    ON others.key = hash(told.value, told.unit);
+    ON others.key = hash(asked.value, asked.unit);

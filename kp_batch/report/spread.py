@@ -18,7 +18,7 @@ _SPREAD = pl.Schema(
 
 
 def days_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
-    """Of each scope's days: `traces`, the sum `score`, and how many came to a new cache."""
+    """Of each scope's days: `traces`, the sum `score`, and `cache_warming_up`, a number."""
     key = Key(lambda part: part["day"], max(1, len(scores.days)), "day")
     days = scoped("day", labels, key, ("score", "warming_up"))
     found = totals_of(scores, days)

@@ -10,13 +10,21 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from glob import escape
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from kp_batch.duck import SQL, duckdb_config, identifier, literal, small_work, sql, statement
+from kp_batch.duck import (
+    SQL,
+    duckdb_config,
+    escaped,
+    identifier,
+    literal,
+    small_work,
+    sql,
+    statement,
+)
 from kp_batch.schemas import VIEWS
 from kp_batch.stopping import stopped_by
 from kp_batch.storage.store import store_at
@@ -212,7 +220,7 @@ def confine(
     connection.execute("SET allowed_directories = ?", [[str(folder) for folder in folders]])
     paths = [str(file) for file in files]
     # The views name files as glob patterns, with all special characters escaped.
-    connection.execute("SET allowed_paths = ?", [[*paths, *map(escape, paths)]])
+    connection.execute("SET allowed_paths = ?", [[*paths, *map(escaped, paths)]])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 

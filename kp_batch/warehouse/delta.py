@@ -81,8 +81,8 @@ def _newest_commit(folder: Path) -> tuple[int, str | None] | None:
     commits = [path for path in log.glob("*.json") if path.stem.isdecimal()]
     for newest in sorted(commits, reverse=True):
         try:
-            lines = newest.read_bytes().splitlines() or [b""]
-            first, _ = json.loads(lines[0]), json.loads(lines[-1])
+            lines = _whole(newest.read_bytes()).splitlines()
+            first, _last = json.loads(lines[0]), json.loads(lines[-1])
         except ValueError:  # a power cut has left it empty or cut: it is exported again
             newest.unlink()
             continue
@@ -92,6 +92,13 @@ def _newest_commit(folder: Path) -> tuple[int, str | None] | None:
 
 def _commit_file(folder: Path, version: int) -> Path:
     return folder / "_delta_log" / f"{version:020}.json"
+
+
+def _whole(commit: bytes) -> bytes:
+    """A commit; a disk that lost power may have left zeros of it, or nothing."""
+    if not commit or b"\0" in commit:
+        raise ValueError
+    return commit
 
 
 def _state_of(manifest: Manifest, name: str) -> str:

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Self
 
 import duckdb
@@ -136,7 +137,13 @@ class Staging:
         It begins with the first of them.
         """
         with ExitStack() as instances:
-            _SHARED[self.folder] = cache(lambda: instances.enter_context(self._instance()))
+            begun, alone = cache(lambda: instances.enter_context(self._instance())), Lock()
+
+            def instance() -> duckdb.DuckDBPyConnection:
+                with alone:
+                    return begun()
+
+            _SHARED[self.folder] = instance
             try:
                 yield
             finally:

@@ -104,8 +104,9 @@ def _change(report: Report, scope: str) -> str:
         return ""
     row = max(rows, key=lambda row: row["begins"])
     change = f"{row['change']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
-    is_moved = row["moved"] if scope != ALL else not row["low"] <= 0 <= row["high"]
-    unclear = ", no more than chance" + (" among so many domains" if scope != ALL else "")
+    is_off = not row["low"] <= 0 <= row["high"]
+    is_moved = row["moved"] if scope != ALL else is_off
+    unclear = ", no more than chance" + (" among so many domains" if is_off else "")
     since = "from the four before" + ("" if is_moved else unclear)
     return f"; {report.period} from {row['begins']}: {row['mean']:.3f}, {change} {since}"
 

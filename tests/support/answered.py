@@ -83,11 +83,9 @@ def _parts(row: Row, finding: Finding, whole: str) -> dict[str, float]:
     parts = {f"from_{name}": value for name, value in row["parts"].items()}
     if not named:
         return parts
-    assert abs(sum(round(value, 3) for value in named) - numbers[whole]) <= 0.00051, finding
-    # What is written of the rest makes up for what is rounded in the others.
-    rest, written = sum(parts.values()), numbers.get("from_rest", 0)
-    rest -= sum(parts.get(name, 0) for name in numbers)
-    return {**parts, "from_rest": written if abs(rest - written) < 0.0035 else rest}
+    assert abs(sum(named) - numbers[whole]) <= 0.0005, finding
+    rest = sum(value for name, value in parts.items() if name not in numbers)
+    return {**parts, "from_rest": rest}
 
 
 def _of_both(rows: Sequence[Row]) -> dict[str, Any]:

@@ -57,7 +57,12 @@ RUN = RunRecord(
     audits=(),
 )
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {  # of the frames that sentences come from
-    "calibration": {"domain": pl.String, "success": pl.Float64},
+    "calibration": {
+        "domain": pl.String,
+        "low": pl.Float64,
+        "success": pl.Float64,
+        "traces": pl.Int64,
+    },
     "came_and_went": {"task_domain": pl.String, "is_new": pl.Boolean},
     "domains": {"domain": pl.String, "traces": pl.Int64},
     "drift": {

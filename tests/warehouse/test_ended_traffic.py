@@ -14,7 +14,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.data import gather
 from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
-from kp_batch.report.told_parts import with_parts
+from kp_batch.report.parts import with_parts
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.oracle.answers import ask

@@ -73,9 +73,11 @@ def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
 
 
 def is_of_outcomes(data: ReportData, scope: str) -> bool:
-    """Whether traces of each tenth of confidence all succeed, or all fail: outcomes made it."""
-    rates = set(data.of("calibration", scope)["success"].to_list())
-    return rates == {0.0, 1.0}
+    """Whether all traces fail up to a tenth of confidence, and all succeed above it."""
+    bins = data.of("calibration", scope).sort("low")
+    rates = bins["success"].to_list()
+    enough = sum(bins["traces"].to_list()) >= MIN_TRACES
+    return enough and rates == sorted(rates) and {*rates} == {0.0, 1.0}
 
 
 def success(data: ReportData, scope: str) -> Iterator[Finding]:

@@ -21,7 +21,6 @@ from kp_batch.report.finding import (
     sizes,
 )
 from kp_batch.report.labels import ALL
-from kp_batch.report.periods import shift
 
 _RECENT = 4  # periods whose changes are told
 _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
@@ -44,7 +43,7 @@ def _time(data: ReportData, row: Row) -> str:
     return f"{on} {row['begins']}"
 
 
-def told_changes(data: ReportData, scope: str) -> list[Row]:
+def clear_changes(data: ReportData, scope: str) -> list[Row]:
     """A scope's changes by more than chance, of the last periods."""
     return [row for row in _recent(data, scope) if row["p_value"] <= _CHANCE]
 
@@ -65,10 +64,10 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
     """The periods in which the mean changed by more than chance, and by what."""
     if scope != ALL or len(data.labels) == 1:  # of one domain, it is that which moved
         return
-    for row in told_changes(data, ALL):
+    for row in clear_changes(data, ALL):
         if row["mix"] is None:
             continue
-        parts, said = made_of(data.parts.get((ALL, row["begins"])), row["change"])
+        parts, said = made_of(data.parts.get((ALL, row["begins"])))
         yield Finding(
             "mean_change",
             begin(
@@ -76,7 +75,6 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
                 f"four {data.period}s before",
                 *_reasons(row),
                 f". By part of the score{parts}" if parts else "",
-                *_meanwhile(data, row),
                 ".",
             ),
             f"FROM mean_changes('{data.period}') WHERE begins = '{row['begins']}'",
@@ -94,37 +92,24 @@ def _reasons(row: Row) -> Iterator[str]:
         yield ": " + ", ".join(f"{value:+.3f} {what}" for value, what in parts)
 
 
-def _meanwhile(data: ReportData, row: Row) -> Iterator[str]:
-    """That weights changed within the periods that are compared."""
-    begins = pl.Series([row["begins"]])
-    first, end = (begins.dt.offset_by(shift(by, data.period))[0] for by in (-4, 1))
-    changed = data.weights.filter(
-        pl.col("valid_from").dt.replace_time_zone(None).is_between(first, end, closed="none")
-    )
-    if not changed.is_empty():
-        yield "; meanwhile weights changed, so that scores before and after do not compare"
-
-
 def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
-    """The domains that moved by more than chance, what each move is made of, and what hid it.
+    """The domains that moved by more than chance, what each move is made of, and the mean of all.
 
-    One that moved against the mean of all matters as much as the mean: this alone would mislead.
+    One that moved against the mean matters as much as that: the mean alone would mislead.
     """
     is_of_all = scope == ALL and len(data.labels) > 1
     of_all = {row["begins"]: row for row in data.comparable(ALL).iter_rows(named=True)}
-    told_of_all = {row["begins"] for row in told_changes(data, ALL)}
-    for row in chain(*(told_changes(data, label) for label in labels_of(data, scope))):
-        parts, said = made_of(
-            found := data.parts.get((row["domain"], row["begins"])), row["change"]
-        )
+    clear_of_all = {row["begins"] for row in clear_changes(data, ALL)}
+    for row in chain(*(clear_changes(data, label) for label in labels_of(data, scope))):
+        parts, said = made_of(found := data.parts.get((row["domain"], row["begins"])))
         cache, shares = _cache(found)
         hidden = of_all.get(row["begins"]) if is_of_all else None
         is_against = (
             hidden is not None
-            and row["begins"] in told_of_all
+            and row["begins"] in clear_of_all
             and hidden["change"] * row["change"] < 0
         )
-        about = [row, hidden] if is_against else [row]
+        about = max(row, hidden if is_against else row, key=_weight)
         yield Finding(
             "domain_moved",
             begin(
@@ -138,17 +123,21 @@ def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
             ),
             _asked(data, row, hidden, with_cache=bool(cache)),
             only(row, *_CHANGE) | said | shares | (_numbers_of_all(hidden) if hidden else {}),
-            about[-1]["traces"],
-            max(abs(each["change"]) for each in about),
+            about["traces"],
+            abs(about["change"]),
         )
+
+
+def _weight(row: Row) -> float:
+    return row["traces"] * abs(row["change"])
 
 
 def _cache(parts: Parts | None) -> tuple[str, dict[str, Value]]:
     """What its cache has to do with a novelty that moved: its own traces resemble each other."""
     share, before = ((parts or {}).get(name) for name in ("cache_share", "cache_share_before"))
-    if not parts or share is None or before is None or abs(share - before) < _CACHE:
+    if share is None or before is None or abs(share - before) < _CACHE:
         return "", {}
-    if (share > before) == ((parts["novelty"] or 0) > 0):
+    if not parts or (share > before) == ((parts["novelty"] or 0) > 0):
         return "", {}
     novelty = "lower" if share > before else "raise"
     text = (

@@ -98,7 +98,7 @@ def _follows(correlation: float, agents: int, among: int) -> bool:
     return correlation >= _FOLLOWS and far > clearly(among, math.inf) * margin
 
 
-def told_differences(data: ReportData, scope: str, frame: str) -> list[Row]:
+def clear_differences(data: ReportData, scope: str, frame: str) -> list[Row]:
     """Who differs from the others on the tasks that these tried, too, by more than chance."""
     rows = [row for row in rows_of(data, scope, frame) if _shares(row)]
     return [row for row in rows if abs(row["score_difference"]) > _least(row, len(rows))]
@@ -112,9 +112,9 @@ def _least(row: Row, among: int) -> float:
 def paired(data: ReportData, scope: str) -> Iterator[Finding]:
     """Who differs from the others on the tasks that these tried, too, and what makes this."""
     for frame, column in UNITS.items():
-        for row in told_differences(data, scope, frame):
+        for row in clear_differences(data, scope, frame):
             difference, low, high = (row[f"score_{name}"] for name in ("difference", "low", "high"))
-            parts, said = made_of(data.parts.get((row["domain"], frame, row["unit"])), difference)
+            parts, said = made_of(data.parts.get((row["domain"], frame, row["unit"])))
             yield Finding(
                 f"paired_{frame}",
                 (

@@ -101,15 +101,13 @@ def domain_moved(report: Report, scope: str) -> Iterator[Told]:
     for row in _recent(report, domain_changes(report)):
         if row["domain"] not in labels(report, scope) or row["p_value"] > 0.05 / 4:
             continue
-        numbers = _numbers_of(row)
+        numbers, about = _numbers_of(row), row
         if scope == ALL and len(report.labels) > 1 and row["begins"] in of_all:
             hidden = of_all[row["begins"]]
             numbers |= {"change_of_all": hidden["change"], **{name: hidden[name] for name in PARTS}}
             if row["begins"] in moved and hidden["change"] * row["change"] < 0:
-                effect = max(abs(row["change"]), abs(hidden["change"]))
-                yield Told(hidden["traces"], effect, numbers)
-                continue
-        yield Told(row["traces"], abs(row["change"]), numbers)
+                about = max(row, hidden, key=lambda each: each["traces"] * abs(each["change"]))
+        yield Told(about["traces"], abs(about["change"]), numbers)
 
 
 def driver(report: Report, scope: str) -> Iterator[Told]:
@@ -236,10 +234,12 @@ def confidence(report: Report, scope: str) -> Iterator[Told]:
 
 
 def _is_of_outcomes(rows: Sequence[Row]) -> bool:
-    """Whether the confidence of a trace, by its first decimal, says whether it succeeded."""
-    bins = grouped(rows, lambda row: bin_of(row["confidence"], 10))
-    sides = [{row["success"] for row in own} for own in bins.values()]
-    return all(len(side) == 1 for side in sides) and set().union(*sides) == {True, False}
+    """Whether all fail up to a tenth of confidence, and all succeed above it."""
+    fails, succeeds = (
+        {bin_of(row["confidence"], 10) for row in rows if row["success"] is side}
+        for side in (False, True)
+    )
+    return len(rows) >= 30 and bool(fails and succeeds) and max(fails) < min(succeeds)
 
 
 def success(report: Report, scope: str) -> Iterator[Told]:

@@ -1,4 +1,4 @@
-"""What the changes and differences that the report tells are made of: asked for these alone."""
+"""What clear changes and differences are made of: asked of the catalog for those alone."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -9,20 +9,20 @@ import polars as pl
 
 from kp_batch.duck import SQL, frame_of, identifier, literal, sql
 from kp_batch.report.data import Parts, ReportData
-from kp_batch.report.kinds.trends import told_changes
-from kp_batch.report.kinds.units import UNITS, told_differences
+from kp_batch.report.kinds.trends import clear_changes
+from kp_batch.report.kinds.units import UNITS, clear_differences
 from kp_batch.report.labels import ALL
 from kp_batch.report.periods import step_of
 
-_TOLD = pl.Schema({"domain": pl.String, "value": pl.String, "begins": pl.Date, "unit": pl.String})
-_Told = tuple[str, str, object, str | None]  # a label, what it is in the key, and of what
+_ASKED = pl.Schema({"domain": pl.String, "value": pl.String, "begins": pl.Date, "unit": pl.String})
+_Asked = tuple[str, str, object, str | None]  # a label, what it is in the key, and of what
 
 
 def with_parts(connection: duckdb.DuckDBPyConnection, data: ReportData) -> ReportData:
-    """Add the parts of what is told, as the questions have them: they sum to it.
+    """Add the parts of what the findings may say, as the questions have them: they sum to it.
 
-    Beside the parts of a change that is novelty most, `cache_share` and `cache_share_before`: which
-    share of its own cache the domain had, on average.
+    Where novelty is the largest part of a domain's change, its parts have two more numbers:
+    `cache_share` and `cache_share_before`, the mean share of the domain in its own cache.
     """
     parts = _changes(connection, data) | _differences(connection, data)
     return replace(data, parts=parts)
@@ -31,10 +31,10 @@ def with_parts(connection: duckdb.DuckDBPyConnection, data: ReportData) -> Repor
 def _changes(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dict[Any, Parts]:
     parts: dict[Any, Parts] = {}
     for key, values in (("everything", {ALL: "all"}), ("task_domain", data.names)):
-        told = [
+        asked = [
             (label, value, row["begins"], None)
             for label, value in values.items()
-            for row in told_changes(data, label)
+            for row in clear_changes(data, label)
         ]
         names = {
             "column": identifier(key),
@@ -42,9 +42,9 @@ def _changes(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dict[An
             "period": literal(data.period),
             "step": literal(step_of(data.period)),
         }
-        found = _found(connection, "parts_of_changes", told, **names)
+        found = _found(connection, "parts_of_changes", asked, **names)
         own = {(row.pop("domain"), row.pop("begins")): row for row in found}
-        novel = [each for each in told if key != "everything" and _is_novel(own[each[0], each[2]])]
+        novel = [each for each in asked if key != "everything" and _is_novel(own[each[0], each[2]])]
         for row in _found(connection, "cache_shares", novel, **names):
             own[row.pop("domain"), row.pop("begins")] |= row
         parts |= own
@@ -59,22 +59,22 @@ def _is_novel(parts: Parts) -> bool:
 def _differences(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dict[Any, Parts]:
     parts: dict[Any, Parts] = {}
     for frame, column in UNITS.items():
-        told = [
+        asked = [
             (label, value, None, row["unit"])
             for label, value in data.names.items()
-            for row in told_differences(data, label, frame)
+            for row in clear_differences(data, label, frame)
         ]
-        found = _found(connection, "parts_of_differences", told, unit=literal(column))
+        found = _found(connection, "parts_of_differences", asked, unit=literal(column))
         parts |= {(row.pop("domain"), frame, row.pop("unit")): row for row in found}
     return parts
 
 
 def _found(
-    connection: duckdb.DuckDBPyConnection, name: str, told: Iterable[_Told], **values: SQL
+    connection: duckdb.DuckDBPyConnection, name: str, asked: Iterable[_Asked], **values: SQL
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a file of SQL, given what is told; none where nothing is."""
-    rows = pl.DataFrame([*told], _TOLD, orient="row")
+    """The rows of a file of SQL about what is asked; none if nothing is."""
+    rows = pl.DataFrame([*asked], _ASKED, orient="row")
     if rows.is_empty():
         return
-    connection.register("told", rows.to_arrow())
+    connection.register("asked", rows.to_arrow())
     yield from frame_of(connection.sql(sql(__name__, f"{name}.sql", **values))).to_dicts()
