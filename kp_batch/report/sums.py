@@ -81,7 +81,7 @@ class _Clusters:
         return replace(self, place=places[self.place]).merged()
 
     def merged(self) -> "_Clusters":
-        """Make one of those that stand together and are of one task in one group."""
+        """Sum those of one task in one group; they have to stand together."""
         cluster = numbered(self.place, self.task)
         first = firsts(cluster)
         if len(first) == len(cluster):

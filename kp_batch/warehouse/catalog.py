@@ -95,8 +95,9 @@ def _without_rows(manifest: Manifest) -> Iterator[str]:
     yield _MANIFEST
     yield from _in_catalog(statements("macros"), manifest)
     yield from _views(manifest, no_rows)
+    # The first question is trace_measures, on which others stand. DuckDB resolves a view again in
+    # each of these, so that they are created while a table has its name and its columns.
     measures, *questions = _in_catalog(question_statements(), manifest)
-    # Each question that names a view resolves all of it again, but of a table its columns alone.
     yield measures
     yield "CREATE TABLE columns AS FROM trace_measures WITH NO DATA"
     yield "DROP VIEW trace_measures"

@@ -29,7 +29,7 @@ CREATE MACRO effective_traces(between_tasks, share, traces, tasks, squares) AS t
     ) / tasks
 );
 
-COMMENT ON MACRO effective_traces IS 'How many independent traces tell as much of a share: from as many as there are, where attempts at one task have nothing in common, to the effective tasks, where they are alike; of what intraclass_correlation takes.';
+COMMENT ON MACRO effective_traces IS 'How many independent traces would know a share as well: all traces if attempts at one task have nothing in common, the effective tasks if they are alike. The parameters are those of intraclass_correlation.';
 
 CREATE MACRO share_low(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share = 0 THEN 0 ELSE greatest(
     0, (share + t * t / (2 * n) - t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)

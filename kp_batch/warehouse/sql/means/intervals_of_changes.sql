@@ -59,4 +59,4 @@ SELECT
     ) END AS adjusted_p_value
 FROM ranked;
 
-COMMENT ON MACRO TABLE intervals_of_changes IS 'Which changes have a table''s rows, with which intervals and p-values? It has, of each period and of the four before: traces, their total, tasks, squares (the sum over tasks of n * n) and shifts (that of the squares of what a mean is off without a task); the same named _before; tasks_of_both, squares_of_both and shifts_of_both; and asked_together, what Holm''s p-values are over. changes_by and the report ask this one.';
+COMMENT ON MACRO TABLE intervals_of_changes IS 'What are the changes of a table of sums, with their intervals and p-values? A row of the table is a period: traces, their total, tasks, and sums over the tasks: squares (n * n) and shifts (the squared change of the mean without the task); the same of the four periods before, named _before; tasks_of_both, squares_of_both, shifts_of_both; and asked_together: Holm corrects over the rows that have the same. changes_by and the report ask this one.';

@@ -51,4 +51,4 @@ SELECT
     END AS high
 FROM of_both;
 
-COMMENT ON MACRO TABLE intervals_of_means IS 'Which means have a table''s rows, with which intervals? It has, of each key and measure, the traces, their total, the tasks, and sums over these: squares, of n * n; between_tasks, of the square of their total by n; and shift_squares, of the squares of what the mean is off without a task; and for overconfidence, those of success and confidence as well. means_by and the report ask this one.';
+COMMENT ON MACRO TABLE intervals_of_means IS 'What are the means of a table of sums, with their intervals? A row of the table is a key and a measure: traces, their total, tasks; and sums over the tasks: squares (n * n), between_tasks (total * total / n) and shift_squares (the squared change of the mean without the task). Overconfidence needs the rows of success and confidence, too. means_by and the report ask this one.';
