@@ -168,7 +168,7 @@ def test_a_chart_of_nothing_says_why(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "go", agent_id=None)])
     settings = config(tmp_path, tmp_path / "archive")
     rescore_archive(settings)
-    with pytest.raises(KpBatchError, match="nothing to draw: no trace names its agent"):
+    with pytest.raises(KpBatchError, match="nothing to draw: no agent is recorded"):
         chart(settings.warehouse, "scores_by_agent")
 
 
