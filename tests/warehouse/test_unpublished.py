@@ -213,7 +213,9 @@ def test_what_a_killed_writer_has_not_exported_the_next_one_exports_once(
 
 
 @pytest.mark.parametrize(
-    "left", [b"", b"\0" * 64, b'{"add":{"path":"a.par'], ids=["empty", "zeros", "cut"]
+    "left",
+    [b"", b"\0" * 64, b'{"commitInfo":{}}\n\0\0\n{}', b'{"add":{"path":"a.par'],
+    ids=["empty", "zeros", "zeros within", "cut"],
 )
 def test_an_entry_of_a_log_that_a_power_cut_tore_is_exported_again(
     tmp_path: Path, left: bytes
@@ -233,7 +235,7 @@ def test_an_export_opens_no_table_that_shows_what_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_profile(tmp_path, "one")
-    monkeypatch.setattr(delta, "DeltaTable", is_broken)
+    monkeypatch.setattr("deltalake.DeltaTable", is_broken)
     delta.export(tmp_path)
     monkeypatch.setattr(publication, "_export", lambda _: None)
     publish_profile(tmp_path, "two")
