@@ -1,4 +1,5 @@
--- What each domain's scores sum to: the moments of their parts, which add up to those of several domains.
+-- What each domain's scores sum to: the moments of their parts, which add up to those of several domains; and
+-- the names in them.
 CREATE OR REPLACE TEMP TABLE by_domain AS
 SELECT
     task_domain,
@@ -66,15 +67,8 @@ SELECT
             'traces': count(*) FILTER (low_diversity_penalty),
             'total': sum(from_low_diversity_penalty) FILTER (low_diversity_penalty)
         }
-    ] AS parts
+    ] AS parts,
+    list(DISTINCT agent_id) FILTER (agent_id IS NOT NULL) AS agents,
+    list(DISTINCT framework) FILTER (framework IS NOT NULL) AS frameworks
 FROM trace_measures
 GROUP BY task_domain;
-
--- How far the scores are from those that live engines recorded. A recorded 0 is a placeholder.
-CREATE OR REPLACE TEMP TABLE recorded_scores AS
-SELECT
-    count(nullif(recorded_score, 0)) AS traces,
-    count(recorded_score) - traces AS placeholders,
-    avg(score - nullif(recorded_score, 0)) AS mean_difference,
-    avg(abs(score - nullif(recorded_score, 0))) AS mean_absolute_difference
-FROM scores;

@@ -3,7 +3,7 @@
 WITH own AS (
     SELECT
         scope AS domain,
-        by_domain.* EXCLUDE (parts),
+        by_domain.* EXCLUDE (parts, agents, frameworks),
         unnest(parts) AS part
     FROM by_domain
     JOIN scopes USING (task_domain)
