@@ -62,22 +62,22 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
         WarehouseError: there is no warehouse, or it cannot be read.
     """
     with opened(connect(warehouse), warehouse) as connection:
+        now = PublishedSnapshot.shown_by(warehouse, connection)
         if output_format == "markdown":
             from kp_batch.report.markdown import markdown
 
-            return markdown(_gathered(connection))
-        now = PublishedSnapshot.shown_by(warehouse, connection)
-        return _page(now, connection, _gathered(connection), executor)
+            return markdown(_gathered(now, connection))
+        return _page(now, connection, _gathered(now, connection), executor)
 
 
 def report_on(snapshot: PublishedSnapshot, executor: Executor) -> str:
     """Format the page about the tables of a snapshot, which nobody has published perhaps."""
     with opened(connect_to(snapshot), snapshot.warehouse) as connection:
-        return _page(snapshot, connection, _gathered(connection), executor)
+        return _page(snapshot, connection, _gathered(snapshot, connection), executor)
 
 
-def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
-    return with_parts(connection, gather(connection))
+def _gathered(now: PublishedSnapshot, connection: duckdb.DuckDBPyConnection) -> ReportData:
+    return with_parts(connection, gather(connection, scores_of=now.scores_of))
 
 
 def _page(
@@ -152,8 +152,8 @@ def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> R
         What the page shows.
     """
     with opened(connect(warehouse), warehouse) as connection:
-        data = _gathered(connection)
         now = PublishedSnapshot.shown_by(warehouse, connection)
+        data = _gathered(now, connection)
         text = _page(now, connection, data, executor) + mark
     with atomic_write(Layout(warehouse).report) as written:
         written.write_text(text, "utf-8")

@@ -5,9 +5,9 @@ The scores are read once, as columns of numbers; what is known of them is made o
 A scope is what the page shows at once: all domains together, or one of them, chosen by its label.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import duckdb
@@ -19,7 +19,7 @@ from kp_batch.report.labels import ALL, distinct, distinct_labels
 from kp_batch.report.pairs import Pairs
 from kp_batch.report.periods import SPANS, Span, span, step_of
 from kp_batch.report.scores import Scores, read_scores
-from kp_batch.report.spread import days_of, extremes_of, spread_of
+from kp_batch.report.spread import days_of, extremes_of, recorded_of, spread_of
 from kp_batch.report.sums import ALL_OF, sums_of, totals_of
 from kp_batch.report.windows import Periods, sums_of_changes
 from kp_batch.warehouse.reasons import Reason, setting_changes
@@ -175,6 +175,7 @@ def gather(
     connection: duckdb.DuckDBPyConnection,
     frames: Collection[str] = FRAMES,
     unit: str | None = None,
+    scores_of: Callable[[Iterable[date]], SQL] = lambda _: SQL("scores"),
 ) -> ReportData:
     """Query the catalog for everything that the report shows, or for some of it.
 
@@ -182,6 +183,7 @@ def gather(
         connection: a warehouse's catalog, in UTC.
         frames: the names of those that are needed; all others are empty, without columns.
         unit: of time, day to year, of the steps; None: each scope has one that suits its span.
+        scores_of: SQL for the scores of some days: to open the files of all takes a second.
 
     Raises:
         KpBatchError: a scope has too many steps of this unit.
@@ -205,13 +207,16 @@ def gather(
     spans = _spans(connection, scores, labels, run, unit)
     period = _period(spans, unit)
     _compute(connection, scores, labels, period, frames)
+    of_frames = {name: {"step": literal(step_of(period))} for name in _CHANGES}
+    of_frames |= {name: {"unit": SQL(column)} for name, column in _UNITS.items()}
+    if "traces" in frames:
+        extremes, days = extremes_of(scores, labels)
+        _register(connection, extreme_scores=extremes)
+        of_frames["traces"] = {"scores": scores_of(days)}
     found: dict[str, Any] = dict.fromkeys(FRAMES, pl.DataFrame())
-    texts = {"step": literal(step_of(period))}
     for name in (name for name in FRAMES if name in frames):
-        if name in _UNITS:
-            found[name] = _frame(connection, "units", unit=_UNITS[name])
-        else:
-            found[name] = _frame(connection, name, **(texts if name in _CHANGES else {}))
+        file = "units" if name in _UNITS else name
+        found[name] = _frame(connection, file, **of_frames.get(name, {}))
     return ReportData(
         run=run,
         before=before,
@@ -256,8 +261,8 @@ def _compute(
     if "histogram" in frames:
         bins = scoped("histogram", labels, Key(lambda part: part["score_bin"], 20, "bin"), ())
         _register(connection, score_bins=totals_of(scores, bins))
-    if "traces" in frames:
-        _register(connection, extreme_scores=extremes_of(scores, labels))
+    if "recorded" in frames:
+        _register(connection, recorded_scores=recorded_of(scores))
 
 
 def _change(connection: duckdb.DuckDBPyConnection, scores: Scores, period: str) -> None:

@@ -17,7 +17,7 @@ _TEXTS = ("domain", "agent", "framework")
 _TYPES = {
     "task": np.uint64,
     **dict.fromkeys(("domain", "agent", "framework", "day", "tools"), np.int32),
-    **dict.fromkeys(("score", "novelty", "confidence"), np.float64),
+    **dict.fromkeys(("score", "novelty", "confidence", "recorded"), np.float64),
     **dict.fromkeys(("hour", "score_bin", "confidence_bin"), np.uint8),
     **dict.fromkeys(("success", "meets_threshold", "warming_up", "penalty", "repeats"), np.bool_),
 }
@@ -35,8 +35,9 @@ class Scores:
     Columns: `task`, its number from 0; `domain`, `agent` and `framework`, places among `texts`, of
     which agent and framework have -1 for null; `day`, its place among `days`; `label`, the place
     of the domain's label; `score_bin`, of twenty, `confidence_bin`, of ten; `tools`, a number;
-    `hour`; `score`, `novelty` and `confidence`, float64; and booleans: `success`,
-    `meets_threshold`, `warming_up` (its cache), `penalty` (for a single tool), and `repeats`.
+    `hour`; `score`, `novelty`, `confidence` and `recorded` (NaN for null), float64; and booleans:
+    `success`, `meets_threshold`, `warming_up` (its cache), `penalty` (for a single tool), and
+    `repeats`.
     """
 
     columns: Part

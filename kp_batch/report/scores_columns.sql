@@ -11,6 +11,7 @@ SELECT
     score,
     novelty,
     confidence,
+    recorded_score AS recorded,
     n_tools::INTEGER AS tools,
     bin_of(score, 20)::UTINYINT AS score_bin,
     bin_of(confidence, 10)::UTINYINT AS confidence_bin,

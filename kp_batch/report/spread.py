@@ -53,12 +53,39 @@ def _of_label(scores: Scores, place: int) -> np.ndarray:
     return scores.columns["score"][scores.columns["label"] == place]
 
 
-def extremes_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
-    """The highest and the lowest scores of each label's domains: `score`, of distinct values."""
-    found = [np.array([])]
+def extremes_of(scores: Scores, labels: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """The highest and the lowest scores of each label's domains: `score`, of distinct values.
+
+    Returns:
+        These; and all days of which a trace of the label has one of its own.
+    """
+    found, has_one = [np.array([])], np.zeros(len(scores.days), np.bool_)
     for place in range(len(labels)):
         own = _of_label(scores, place)
         ends = min(_EXTREMES, len(own)) - 1
-        own.partition((ends, len(own) - 1 - ends))
-        found += [own[: ends + 1], own[len(own) - 1 - ends :]]
-    return pl.DataFrame({"score": np.unique(np.concatenate(found))})
+        in_order = np.partition(own, (ends, len(own) - 1 - ends))
+        lowest, highest = in_order[: ends + 1], in_order[len(own) - 1 - ends :]
+        found += [lowest, highest]
+        days = scores.columns["day"][scores.columns["label"] == place]
+        has_one[days[(own <= lowest[-1]) | (own >= highest[0])]] = True
+    values = pl.DataFrame({"score": np.unique(np.concatenate(found))})
+    return values, pl.Series(scores.days[has_one], dtype=pl.Date)
+
+
+def recorded_of(scores: Scores) -> pl.DataFrame:
+    """How far the scores are from those that live engines recorded, of which 0 is a placeholder."""
+    recorded = scores.columns["recorded"]
+    is_known = np.nan_to_num(recorded) != 0
+    off = pl.Series(scores.columns["score"][is_known] - recorded[is_known], dtype=pl.Float64)
+    return pl.DataFrame(
+        {
+            "traces": [len(off)],
+            "placeholders": [int((recorded == 0).sum())],
+            "mean_difference": [off.mean()],
+            "mean_absolute_difference": [off.abs().mean()],
+        },
+        {
+            **dict.fromkeys(("traces", "placeholders"), pl.Int64),
+            **dict.fromkeys(("mean_difference", "mean_absolute_difference"), pl.Float64),
+        },
+    )

@@ -1,5 +1,6 @@
 -- The five highest and five lowest scores of each domain, and ten of all domains together (overall).
--- Given: extreme_scores, ten or more of each label at either end, as long texts are read of these alone.
+-- Given: extreme_scores, ten or more of each label at either end, as long texts are read of these alone; and
+-- scores, of the days of these.
 WITH scored AS (
     SELECT
         domain,
@@ -17,7 +18,7 @@ WITH scored AS (
             nearest_trace_id,
             nearest_age_s
         ) AS trace
-    FROM scores
+    FROM $scores
     JOIN labels USING (task_domain)
     WHERE score IN (SELECT score FROM extreme_scores)
 ),
