@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from kp_batch.duck import SQL, frame_of, literal, set_variables, sql
+from kp_batch.duck import SQL, frame_of, literal, set_variables, sql, statement
 from kp_batch.report.groupings import Key, groupings, scoped
 from kp_batch.report.labels import ALL, distinct, distinct_labels
 from kp_batch.report.pairs import Pairs
@@ -175,7 +175,7 @@ def gather(
     connection: duckdb.DuckDBPyConnection,
     frames: Collection[str] = FRAMES,
     unit: str | None = None,
-    scores_of: Callable[[Iterable[date]], SQL] = lambda _: SQL("scores"),
+    scores_of: Callable[[Iterable[date]], SQL] = lambda _: statement("scores"),
 ) -> ReportData:
     """Query the catalog for everything that the report shows, or for some of it.
 
@@ -207,8 +207,10 @@ def gather(
     spans = _spans(connection, scores, labels, run, unit)
     period = _period(spans, unit)
     _compute(connection, scores, labels, period, frames)
-    of_frames = {name: {"step": literal(step_of(period))} for name in _CHANGES}
-    of_frames |= {name: {"unit": SQL(column)} for name, column in _UNITS.items()}
+    of_frames: dict[str, Mapping[str, SQL | str]] = {
+        **{name: {"step": literal(step_of(period))} for name in _CHANGES},
+        **{name: {"unit": column} for name, column in _UNITS.items()},
+    }
     if "traces" in frames:
         extremes, days = extremes_of(scores, labels)
         _register(connection, extreme_scores=extremes)

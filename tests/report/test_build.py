@@ -119,14 +119,15 @@ def test_the_report_is_gathered_in_bounded_memory(
 ) -> None:
     limits: list[Any] = []
 
-    def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
-        limits.extend(connection.execute("SELECT current_setting('memory_limit')").fetchall())
-        return gathered(connection)
+    def gather(connection: duckdb.DuckDBPyConnection, **how: Any) -> ReportData:
+        settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
+        limits.extend(connection.execute(settings).fetchall())
+        return gathered(connection, **how)
 
     gathered = reporting.gather
     monkeypatch.setattr(reporting, "gather", gather)
     report(warehouse, "markdown")
-    assert limits == [("512.0 MiB",)]
+    assert limits == [("512.0 MiB", 2)]
 
 
 def test_where_nothing_is_published_there_is_no_page_and_no_word(
@@ -145,7 +146,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     leave_report(warehouse, ThreadExecutor())
     rescore_archive(config(warehouse.parent, threshold=0.1))
 
-    def fail(*_: object) -> str:
+    def fail(*_: object, **__: object) -> str:
         raise RuntimeError("no\nVega")
 
     monkeypatch.setattr(reporting, "gather", fail)
