@@ -188,6 +188,9 @@ def opened(
             limit = min(_MOST_MEMORY, duckdb_limit())
             connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=limit))
             connection.execute(statement("SET threads = $threads", threads=DUCKDB_THREADS))
+            # To open thousands of files again takes a second; the system has their bytes.
+            connection.execute("SET parquet_metadata_cache = true")
+            connection.execute("SET enable_external_file_cache = false")
             yield connection
     except duckdb.Error as error:
         raise WarehouseError(

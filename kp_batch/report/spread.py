@@ -57,19 +57,28 @@ def extremes_of(scores: Scores, labels: Sequence[str]) -> tuple[pl.DataFrame, pl
     """The highest and the lowest scores of each label's domains: `score`, of distinct values.
 
     Returns:
-        These; and all days of which a trace of the label has one of its own.
+        These; and the days of ten or more traces at either end, of equal ones the latest.
     """
     found, has_one = [np.array([])], np.zeros(len(scores.days), np.bool_)
     for place in range(len(labels)):
         own = _of_label(scores, place)
-        ends = min(_EXTREMES, len(own)) - 1
-        in_order = np.partition(own, (ends, len(own) - 1 - ends))
-        lowest, highest = in_order[: ends + 1], in_order[len(own) - 1 - ends :]
-        found += [lowest, highest]
         days = scores.columns["day"][scores.columns["label"] == place]
-        has_one[days[(own <= lowest[-1]) | (own >= highest[0])]] = True
+        for sign in (1, -1):
+            values, of_values = _lowest(sign * own, days)
+            found.append(sign * values)
+            has_one[of_values] = True
     values = pl.DataFrame({"score": np.unique(np.concatenate(found))})
     return values, pl.Series(scores.days[has_one], dtype=pl.Date)
+
+
+def _lowest(score: np.ndarray, day: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ten lowest scores, and their days; the latest of those that equal the last one."""
+    ends = min(_EXTREMES, len(score))
+    lowest = np.partition(score, ends - 1)[:ends]
+    is_lower, is_last = score < lowest[-1], score == lowest[-1]
+    left = ends - int(is_lower.sum())
+    latest = np.sort(day[is_last])[-left:]
+    return lowest, np.concatenate([day[is_lower], latest])
 
 
 def recorded_of(scores: Scores) -> pl.DataFrame:

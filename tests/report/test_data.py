@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
+from kp_batch.duck import SQL
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import data as module
@@ -22,6 +23,7 @@ from kp_batch.report.scores import Scores
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.drawn_scores import ENDED, Drawn, Row, draw, made, opened, row, write
+from tests.support.odd_scores import make
 from tests.support.oracle.answers import ask, assert_same
 from tests.support.oracle.reports import Archive, Report
 from tests.support.planted import WEIGHTS, build_catalog, plant
@@ -337,10 +339,28 @@ def test_rows_are_in_the_order_in_which_they_are_reported(several: ReportData) -
     of_most = data.drift["traces"].to_list()
     assert of_most == sorted(of_most, reverse=True)
     for (which,), rows in data.traces.partition_by("which", as_dict=True).items():
-        descending = [which == "highest", False]
-        assert rows.equals(rows.sort("score", "trace_id", descending=descending)), which
+        keys = rows.select("score", "created_at")  # of equal ones the latest first
+        assert keys.equals(keys.sort(keys.columns, descending=[which == "highest", True])), which
         assert rows["overall"].to_list() == [True] * 10 + [False] * (len(rows) - 10)
     assert data.rejects["rejected"].to_list() == sorted(data.rejects["rejected"], reverse=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["seed 0", "seed 5", "overrides", "ties", "all the same"])
+def test_traces_at_either_end_are_read_of_their_days_alone(folder: Path, name: str) -> None:
+    archive = draw(int(name[-1])) if name.startswith("seed") else make(name)
+    write(archive, folder)
+    asked: list[date] = []
+
+    def scores_of(days: Iterable[date]) -> SQL:
+        asked.extend(days)
+        listed = ", ".join(f"DATE '{day}'" for day in asked)
+        return SQL(f"(FROM scores WHERE day_of(created_at) IN ({listed}))")
+
+    with opened(folder) as connection:
+        of_all, of_days = gather(connection), gather(connection, scores_of=scores_of)
+    assert_same(of_days.traces.to_dicts(), of_all.traces.to_dicts())
+    assert len(asked) == len({*asked}) <= 20 * len(of_all.labels)
 
 
 @pytest.mark.slow

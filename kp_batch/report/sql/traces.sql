@@ -1,4 +1,5 @@
--- The five highest and five lowest scores of each domain, and ten of all domains together (overall).
+-- The five highest and five lowest scores of each domain, and ten of all domains together (overall); of equal
+-- ones the latest.
 -- Given: extreme_scores, ten or more of each label at either end, as long texts are read of these alone; and
 -- scores, of the days of these.
 WITH scored AS (
@@ -7,6 +8,7 @@ WITH scored AS (
         score,
         trace_id,
         struct_pack(
+            since := -epoch_us(created_at),
             trace_id,
             created_at,
             complexity,
@@ -25,8 +27,8 @@ WITH scored AS (
 extremes AS (
     SELECT
         domain,
-        min_by(trace, (-score, trace_id), 10) AS highest,
-        min_by(trace, (score, trace_id), 10) AS lowest
+        min_by(trace, (-score, trace.since, trace_id), 10) AS highest,
+        min_by(trace, (score, trace.since, trace_id), 10) AS lowest
     FROM scored
     GROUP BY domain
 ),
@@ -36,18 +38,18 @@ chosen AS (
     SELECT 'lowest', domain, unnest(lowest, recursive := true) FROM extremes
 )
 SELECT
-    * REPLACE (strftime(created_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M') AS created_at),
+    * EXCLUDE (since) REPLACE (strftime(created_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M') AS created_at),
     -- The partitions that hold the trace and the one nearest to it.
     day_of(created_at) AS day,
     day_of(created_at - to_microseconds(round(nearest_age_s * 1e6)::BIGINT)) AS nearest_day,
     row_number() OVER (
         PARTITION BY which
-        ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, trace_id
+        ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, since, trace_id
     ) <= 10 AS overall,
     row_number() OVER (
         PARTITION BY which, domain
-        ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, trace_id
+        ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, since, trace_id
     ) AS place
 FROM chosen
 QUALIFY overall OR place <= 5
-ORDER BY which, CASE which WHEN 'highest' THEN -score ELSE score END, trace_id;
+ORDER BY which, CASE which WHEN 'highest' THEN -score ELSE score END, since, trace_id;

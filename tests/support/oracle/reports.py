@@ -62,6 +62,9 @@ LENGTHS = {  # of a unit of time, in days, on average
 }
 
 
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
 @dataclass(frozen=True)
 class Archive:
     """What a report is of."""
@@ -345,7 +348,10 @@ class Report:
         return [*self._extremes("highest", -1), *self._extremes("lowest", 1)]
 
     def _extremes(self, which: str, sign: int) -> Answer:
-        order = sorted(self.scopes[ALL], key=lambda row: (sign * row["score"], row["trace_id"]))
+        def place(row: Row) -> tuple[float, timedelta, str]:
+            return sign * row["score"], _LATEST - row["created_at"], row["trace_id"]
+
+        order = sorted(self.scopes[ALL], key=place)
         of_all = [row["trace_id"] for row in order[:10]]
         places: Counter[str] = Counter()
         answer: Answer = []
