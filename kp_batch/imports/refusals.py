@@ -5,14 +5,13 @@ What only waits, as a trace for its root or a line for its end, is in `_waiting.
 
 import json
 from collections import Counter
-from glob import escape
 from pathlib import Path
 
 import duckdb
 import polars as pl
 
 from kp_batch.conversion.model import Rejected
-from kp_batch.duck import duckdb_config, set_variables, sql, statement
+from kp_batch.duck import duckdb_config, escaped, set_variables, sql, statement
 from kp_batch.imports.destination import Archive
 from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.stopping import stopped_by
@@ -86,7 +85,7 @@ class Refusals:
             "new_refusals": self._texts.names(),
             "read_ids": self._ids.names(),
             "read_files": self._files.names(),
-            "old_refusals": [escape(str(path)) for path in (none, *before)],
+            "old_refusals": [escaped(path) for path in (none, *before)],
             "waiting": list(_WAITING),
             "forgotten": [path.rstrip("/") for path in self.forgotten],
         }

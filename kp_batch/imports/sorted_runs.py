@@ -9,7 +9,6 @@ value of a frame of one row twice, and a row may have a text of `bounds.LINE_BYT
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from glob import escape
 from pathlib import Path
 from typing import Self, cast
 
@@ -17,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kp_batch.duck import escaped
 from kp_batch.schemas import arrow_schema
 
 Pieces = Iterator[pl.DataFrame]  # of rows in order
@@ -164,7 +164,7 @@ class SortedRuns:
 
     def names(self) -> list[str]:
         """The runs as DuckDB takes them."""
-        return [escape(str(run)) for run in self.runs()]
+        return [escaped(run) for run in self.runs()]
 
     def _flush(self) -> None:
         rows = pl.DataFrame(self._rows, schema=self._schema, orient="row")

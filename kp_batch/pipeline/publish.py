@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
-from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.archive.ledger import changed_entries
 from kp_batch.archive.sources import in_full
-from kp_batch.duck import frame_of, sql
+from kp_batch.duck import escaped, frame_of, sql
 from kp_batch.log import warn
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
@@ -179,7 +178,7 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
         create_macros(connection, "distribution")
-        connection.read_parquet(escape(str(run.staging.scores))).create_view("scores")
+        connection.read_parquet(escaped(run.staging.scores)).create_view("scores")
 
         def rows_of(part: int | None, parts: int) -> pl.DataFrame:
             return frame_of(connection.sql(query, params={**values, "part": part, "parts": parts}))

@@ -61,8 +61,8 @@ def extremes_of(scores: Scores, labels: Sequence[str]) -> tuple[pl.DataFrame, pl
     """
     found, has_one = [np.array([])], np.zeros(len(scores.days), np.bool_)
     for place in range(len(labels)):
-        own = _of_label(scores, place)
-        days = scores.columns["day"][scores.columns["label"] == place]
+        is_own = scores.columns["label"] == place
+        own, days = (scores.columns[name][is_own] for name in ("score", "day"))
         for sign in (1, -1):
             values, of_values = _lowest(sign * own, days)
             found.append(sign * values)

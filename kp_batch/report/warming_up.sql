@@ -10,7 +10,7 @@ FROM (
     SELECT
         domain,
         date_trunc($period, day)::DATE AS begins,
-        date_diff($period, DATE '2000-01-03', begins) AS number,
+        number_of_period($period, begins) AS number,
         sum(traces) AS traces,
         sum(cache_warming_up) AS cache_warming_up
     FROM scores_by_day

@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from kp_batch.report import findings as module
+from kp_batch.report import parts as parts_module
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Finding, Untrusted, clearly, of_scores, percent, query
 from kp_batch.report.findings import findings
@@ -30,6 +31,7 @@ from tests.bench.findings import chance_counts, planted_counts
 from tests.support.answered import assert_answered
 from tests.support.drawn_scores import draw, opened, write
 from tests.support.odd_scores import ODD, ODD_NAMES, make
+from tests.support.oracle.answers import ask, is_near
 from tests.support.oracle.findings import KINDS, assert_told, chosen, told
 from tests.support.oracle.reports import Report
 from tests.support.planted import build_catalog
@@ -88,6 +90,40 @@ def test_the_odd_archives_have_findings_of_every_code(folder: Path) -> None:
         write(make(name), folder)
         codes |= {finding.code for finding in all_of(gathered(folder))}
     assert codes == {code for kind in KINDS for code in kind}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["as planted", "ties", "dated weights", "odd domains", "seed 0"])
+def test_parts_and_cache_shares_of_the_last_changes_are_those_of_the_question(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def last(data: ReportData, scope: str) -> list[Any]:
+        of_last = data.changes_of(scope).filter(begins=data.changes["begins"].max())
+        return of_last.drop_nulls("change").to_dicts()
+
+    monkeypatch.setattr(parts_module, "clear_changes", last)
+    monkeypatch.setattr(parts_module, "_is_novel", lambda _: True)
+    archive = draw(0) if name == "seed 0" else make(name)
+    rows = archive.tables["scores"]
+    if name == "ties":  # in one cache, of which not all is read
+        rows = [row for row in rows if row["cache_group"] == "fills"]
+    write(replace(archive, tables={**archive.tables, "scores": rows}), folder)
+    with opened(folder) as connection:
+        data = with_parts(connection, gather(connection))
+        measures = "['score', 'cache_share_of_domain']"
+        found = ask(connection, f"FROM changes_by('task_domain', '{data.period}', {measures})")
+    wanted = {(row["task_domain"], row["begins"], row["measure"]): row for row in found}
+    changes = {key: own for key, own in data.parts.items() if key[0] in data.names and len(key) < 3}
+    assert changes
+    for (label, begins), own in changes.items():
+        of_score, of_share = (
+            wanted[data.names[str(label)], begins, measure]
+            for measure in ("score", "cache_share_of_domain")
+        )
+        assert is_near(sum(of_score["parts"].values()), of_score["change"])
+        shares = {"cache_share": of_share["mean"], "cache_share_before": of_share["mean_before"]}
+        for part, value in {**of_score["parts"], **shares}.items():
+            assert is_near(own[part], value), (label, begins, part)
 
 
 @pytest.mark.slow
