@@ -614,7 +614,7 @@ def test_a_place_stays_where_it_was_named(
 def test_a_failed_page_is_a_warning_of_the_run(
     own: kp.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> str:
+    def fails(*_: object, **__: object) -> str:
         raise OSError("no page")
 
     monkeypatch.setattr(build, "gather", fails)
