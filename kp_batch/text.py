@@ -21,6 +21,7 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # The only markup in a code span: what ends the span and, in a table, what ends the cell.
 _ESCAPED = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
+_MOST_SECONDS = 1e11  # of a time in seconds, in the year 5138
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ISO_8601 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -226,6 +227,15 @@ def time_of_ns(nanoseconds: int) -> datetime | None:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1_000)
     except OverflowError:
         return None
+
+
+def time_of_number(number: object) -> datetime | None:
+    """The time of a number, or of its text: seconds after 1970, or milliseconds if too many."""
+    with suppress(ValueError, TypeError, OverflowError):
+        count = float(number)  # type: ignore[arg-type]
+        seconds = count if abs(count) < _MOST_SECONDS else count / 1_000
+        return time_of_ns(round(seconds * 1e6) * 1_000)
+    return None
 
 
 def in_utc(time: datetime) -> datetime:

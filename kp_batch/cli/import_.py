@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _RULES = """\
 # Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
 # agent_id = "FIELD"               # names the agent, where its name is not told as such
-# created_at = "end"               # a trace has the time at which its task ended, and not began
+# created_at = "end"               # when its task ended, and not began; or "field:NAME", or a time
 # recovery = "after_tool_error"    # the first thought after a failed tool recovers from an error
 # trace = "session"                # of sessions of coding agents all of it, and not a turn
 
@@ -97,6 +97,9 @@ def _limits() -> "type[ImportLimits]":
     metavar="FIELD",
     help="A field of the format that names the agent, in place of the format's own name.",
 )
+@click.option(
+    "--created-at", metavar="TIME", help="start, end, field:NAME, or a time that all traces get."
+)
 @project_option
 @json_option
 def import_(  # noqa: PLR0913 (each is an option)
@@ -108,6 +111,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     confidence: str | None,
     domain: str | None,
     agent_id: str | None,
+    created_at: str | None,
     as_json: bool,
     **limits: str | None,
 ) -> None:
@@ -138,7 +142,7 @@ def import_(  # noqa: PLR0913 (each is an option)
         ("task_domain", domain, _domain),
     )
     tables: dict[str, Any] = {name: parse(text) for name, text, parse in parsed if text is not None}
-    tables |= {"agent_id": agent_id} if agent_id else {}
+    tables |= given({"agent_id": agent_id or None, "created_at": created_at})
     done = config.run(tables)
     echo_result(json_line(done) if as_json else as_text(done, archive))
 

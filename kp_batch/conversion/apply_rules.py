@@ -34,7 +34,7 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
         confidence = rules.confidence.decide(draft.scores)
     if rules.task_domain:
         domain = rules.task_domain.decide(draft.fields)
-    created = draft.ended_at if rules.created_at == "end" else draft.created_at
+    created = rules.time_of(draft.created_at, draft.ended_at, draft.fields)
     agent = first(draft.fields.get(rules.agent_id, ())) if rules.agent_id else draft.origin.agent
     faults = {
         "bad_created_at": created is None,
@@ -99,6 +99,8 @@ def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
     parts: list[str] = []
     if "bad_created_at" in reasons and rules.created_at == "end":
         parts.append("neither its end nor the time of a step is told")
+    elif "bad_created_at" in reasons and rules.created_at != "start":
+        parts.append(f"it has no time in {rules.created_at}")
     scores = ten_of(sorted(draft.scores)) or "none"
     if "missing_success" in reasons and rules.success and rules.success.score:
         parts.append(f"no score {rules.success.score!r}; there is: {scores}")

@@ -1,16 +1,21 @@
 """Rules for what a system does not have: success, confidence and domain."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kp_batch.bounds import parse
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import Place, faults_of
 from kp_batch.files import read_toml
+from kp_batch.text import time_of, time_of_number
+
+_FIELD = "field:"  # before the name of one that has the time
+_NOON = "2026-05-01T12:00:00Z"
 
 
 class _Table(BaseModel):
@@ -104,6 +109,14 @@ class Domain(_Table):
         return first(map(self.map.get, values) if self.map else values)
 
 
+def _time_rule(rule: str) -> str:
+    """A rule for the times of traces."""
+    is_field = rule.startswith(_FIELD) and rule != _FIELD
+    if not (rule in ("start", "end") or is_field or time_of(rule)):
+        raise ValueError(f"is start, end, {_FIELD}NAME or a time such as {_NOON}, got {rule!r}")
+    return rule
+
+
 class Rules(_Table):
     """All rules of an import."""
 
@@ -111,7 +124,9 @@ class Rules(_Table):
     confidence: Confidence | None = None
     task_domain: Domain | None = None
     trace: Literal["turn", "session"] = "turn"  # what is a trace, where users talk with agents
-    created_at: Literal["start", "end"] = "start"  # of the task; live engines score at its end
+    # When a trace was: at the start of its task, or at its end, when live engines score it; or what
+    # a field says, or the same time for all.
+    created_at: Annotated[str, AfterValidator(_time_rule)] = "start"
     agent_id: str | None = None  # the native field that names the agent, if another one does
     recovery: Literal["after_tool_error"] | None = None
     root: Literal["topmost", "topmost_at_once"] | None = None  # where another system has it
@@ -121,6 +136,17 @@ class Rules(_Table):
     def recovers(self) -> bool:
         """Whether the first thought after a failed tool is an error recovery."""
         return self.recovery == "after_tool_error"
+
+    def time_of(
+        self, start: datetime | None, end: datetime | None, fields: Mapping[str, Sequence[str]]
+    ) -> datetime | None:
+        """The time of a trace whose task began and ended so; None if it is unknown."""
+        if self.created_at in ("start", "end"):
+            return start if self.created_at == "start" else end
+        if self.created_at.startswith(_FIELD):
+            text = first(fields.get(self.created_at.removeprefix(_FIELD), ()))
+            return time_of(text) or time_of_number(text)
+        return time_of(self.created_at)
 
     @property
     def settled(self) -> Self:

@@ -1,14 +1,16 @@
 """What holds for every format: what is wrong with one trace is reported of it, and of no other."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from math import inf, nan
 from pathlib import Path
 
 import pytest
 
-from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.formats import FORMATS, detect_format
 from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
+from tests.support import GOLDEN
 from tests.support.drafting import Conversion
 from tests.support.import_kits import ASKED, KITS, SECONDS, Kit
 from tests.support.importing import imported, refusals
@@ -24,7 +26,7 @@ of_all = of_kits(KITS)
 of_parquet = of_kits(PARQUET)
 of_scored_json = of_kits([x for x, kit in KITS.items() if not (kit.is_parquet or kit.is_log)])
 of_both_times = pytest.mark.parametrize("created_at", ["start", "end"])
-of_lines = of_kits(["otlp", "langfuse", "langsmith"])
+of_lines = of_kits(["otlp", "langfuse", "langsmith", "messages"])
 LOGS = [name for name, kit in KITS.items() if kit.is_log]
 of_scored = of_kits([name for name in KITS if name not in LOGS])
 of_logs = of_kits(LOGS)
@@ -32,6 +34,24 @@ of_logs = of_kits(LOGS)
 
 def test_every_format_has_a_kit() -> None:
     assert {kit.name for kit in KITS.values()} == FORMATS.keys()
+
+
+@of_all
+def test_a_format_is_detected(tmp_path: Path, kit: Kit) -> None:
+    files = [*map(str, kit.write(tmp_path, [kit.make("aa", kit.at, 1.0)]))]
+    found = detect_format(
+        files, lambda path: Path(path).read_bytes(), lambda x: nullcontext(Path(x))
+    )
+    assert found.name == kit.name
+
+
+@pytest.mark.parametrize("folder", sorted((GOLDEN / "imports").iterdir()), ids=lambda x: x.name)
+def test_real_files_are_of_one_format(folder: Path) -> None:
+    files = [str(path) for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = detect_format(
+        files, lambda path: Path(path).read_bytes(), lambda x: nullcontext(Path(x))
+    )
+    assert found.name == folder.name
 
 
 @of_all
@@ -196,7 +216,9 @@ def test_a_torn_line_of_a_log_is_refused_alone_and_the_last_one_waits(
     assert len(made.row["steps"]) == 1
 
 
-@pytest.mark.parametrize("name", ["otlp", "langfuse", "langsmith", "claude-code", "codex"])
+@pytest.mark.parametrize(
+    "name", ["otlp", "langfuse", "langsmith", "messages", "claude-code", "codex"]
+)
 def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
     tmp_path: Path, name: str
 ) -> None:

@@ -10,10 +10,10 @@ import pytest
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
 from tests.support.damage.examples import Damage, damage_one, examples, is_read, told, touched
-from tests.support.drafting import ALWAYS, Conversion, converted
+from tests.support.drafting import ALWAYS, Conversion, always, converted
 
 EXAMPLES = int(os.environ.get("KP_DAMAGE_EXAMPLES", "3"))  # of each
-KNOWLEDGEPULSE = load_rules(None, {})
+RULES = {"knowledgepulse": load_rules(None, {}), "messages": always(created_at="field:created_at")}
 
 
 @pytest.mark.slow
@@ -21,7 +21,7 @@ KNOWLEDGEPULSE = load_rules(None, {})
 def test_damage_stays_where_it_is(tmp_path: Path) -> None:
     faults = list[str]()
     for name, form, example in [*examples(tmp_path / "whole")]:
-        rules = KNOWLEDGEPULSE if form == "knowledgepulse" else ALWAYS
+        rules = RULES.get(form, ALWAYS)
         whole = converted(form, example, rules)
         for number in range(EXAMPLES):
             folder = tmp_path / name / str(number)

@@ -17,6 +17,8 @@ from kp_batch.archive.file_formats import parquet_batches
 from tests.support.damage.table import lower_limits
 from tests.support.drafting import Conversion, always, converted
 from tests.support.formats.rows import ROWS
+from tests.support.import_kits import KITS
+from tests.support.importing import named
 
 RULES = always(task_domain={"from": "none", "otherwise": "default"})
 of_all = pytest.mark.parametrize("name", ROWS)
@@ -38,7 +40,7 @@ def text_of(name: str) -> str:
 
 
 def made_of(tmp_path: Path, name: str) -> Conversion:
-    return converted(ROWS[name].format, tmp_path, RULES)
+    return converted(ROWS[name].format, tmp_path, KITS[name].dated(RULES))
 
 
 def rows_of(name: str, ids: list[str], texts: pa.Array) -> dict[str, pa.Array]:
@@ -67,7 +69,7 @@ def test_a_trace_with_a_row_that_is_too_large_is_refused_and_the_others_are_impo
     made = made_of(tmp_path, name)
     too_large = [(x, y.id) for x, y in made.refused if y.reasons == ["too_large"]]
     assert too_large == [(str(tmp_path / "a.parquet"), "kp:trace:large")]
-    assert lists or made.rows.keys() == {"kp:trace:a", "kp:trace:z"}
+    assert lists or named(made.rows).keys() == {"kp:trace:a", "kp:trace:z"}
 
 
 def test_a_trace_is_refused_whole_where_a_part_of_it_is_too_large(tmp_path: Path) -> None:
@@ -105,7 +107,10 @@ def test_texts_may_be_dictionaries_with_keys_of_any_type(tmp_path: Path, name: s
         columns = {column: texts.cast(kind)[1:] for column, texts in folded.items()}
         _write(tmp_path / f"{number}.parquet", {**columns, "unread": columns[ROWS[name].text]})
     made = made_of(tmp_path, name)
-    assert (made.reasons, set(made.rows)) == ([], {f"kp:trace:{number}" for number in range(3)})
+    assert (made.reasons, set(named(made.rows))) == (
+        [],
+        {f"kp:trace:{number}" for number in range(3)},
+    )
 
 
 @pytest.mark.parametrize("name", ["phoenix", "langsmith in Parquet", "langfuse in Parquet"])

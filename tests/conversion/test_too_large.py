@@ -15,7 +15,7 @@ from tests.support.damage.import_files import request, run
 from tests.support.damage.places import write, write_good
 from tests.support.damage.table import damages_at, lower_limits
 from tests.support.import_kits import KITS
-from tests.support.importing import imported, refusals
+from tests.support.importing import imported, named, refusals
 
 ANY = {"success": {"always": True}, "confidence": {"always": 0.8}}
 RULES = load_rules(None, {**ANY, "task_domain": {"otherwise": "default"}})
@@ -41,9 +41,10 @@ def test_what_is_too_large_or_damaged_is_refused_and_the_rest_imported(
     stay = {write_good(place, source / "good")}
     stay.update(*(write(damage, place, source / damage.name) for damage in tried))
     form = FORMATS[KITS[place].name]
-    done = import_traces(form, [str(source)], archive, NATIVE if form.decides else RULES)
+    rules = KITS[place].dated(NATIVE if form.decides else RULES)
+    done = import_traces(form, [str(source)], archive, rules)
     assert "".join(capfd.readouterr()) == ""
-    assert imported(archive).keys() == {f"kp:trace:{trace}" for trace in stay}
+    assert named(imported(archive)).keys() == {f"kp:trace:{trace}" for trace in stay}
     assert done.traces == len(stay)
     assert {*done.refused} - REMAINS == {reason for damage in tried for reason in damage.reasons}
     packed = {*source.rglob("*.parquet")} - {source / "many columns" / "a.parquet"}

@@ -171,6 +171,29 @@ def _messages(run: Sequence[Step]) -> list[Row]:
     return messages
 
 
+def messages(folder: Path, run: Sequence[Step]) -> None:
+    """As a row of messages."""
+    rows = [_row_of(run)]
+    sessions.write(folder / "rows.jsonl", *rows)
+
+
+def messages_in_parquet(folder: Path, run: Sequence[Step]) -> None:
+    """Likewise, the messages in one text."""
+    folder.mkdir(parents=True)
+    row = _row_of(run)
+    pl.DataFrame([{**row, "messages": json.dumps(row["messages"])}]).write_parquet(
+        folder / "rows.parquet"
+    )
+
+
+def _row_of(run: Sequence[Step]) -> Row:
+    told = [{**message} for message in talk(run)]
+    for message in told:
+        if message.pop("failed", False):
+            message["status"] = "error"
+    return {"id": "aa", "created_at": "2026-08-03T09:00:00Z", "messages": told}
+
+
 def knowledgepulse(folder: Path, run: Sequence[Step]) -> None:
     """As a unit in a registry's export, which has the steps themselves."""
     (question, *messages), steps = talk(run), list[Row]()
@@ -194,5 +217,7 @@ TALKERS: Mapping[str, Callable[[Path, Sequence[Step]], None]] = {
     "atif": atif,
     "inspect": inspect,
     "inspect in Parquet": scout,
+    "messages": messages,
+    "messages in Parquet": messages_in_parquet,
     "knowledgepulse": knowledgepulse,
 }

@@ -23,6 +23,10 @@ from tests.support.import_kits import KITS
 
 TOLD = GOLDEN / "imports.json"
 _RULES = always(recovery="after_tool_error")
+_OTHER_RULES = {
+    "knowledgepulse": load_rules(None, {}),
+    "messages": always(recovery="after_tool_error", created_at="field:created_at"),
+}
 
 
 def fixtures(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -44,7 +48,7 @@ def fixtures(folder: Path) -> Iterator[tuple[str, str, Path]]:
 
 def digest(name: str, folder: Path) -> str:
     """Of all that the files of a format come to: drafts, traces, what is refused or passed over."""
-    rules = load_rules(None, {}) if name == "knowledgepulse" else _RULES
+    rules = _OTHER_RULES.get(name, _RULES)
     made = drafted(name, folder, rules)
     drafts = [*made.drafts.values()]
     results = [*drafts, *(apply_rules(draft, rules, name) for draft in drafts)]

@@ -159,6 +159,12 @@ def scout(name: str, at: object, score: object, question: str = ASKED) -> Files:
     return {"t.parquet": [{**row, "score_right": score}]}
 
 
+def messages(name: str, at: object, score: object, question: str = ASKED) -> Files:
+    """A row of messages."""
+    row = {"id": name, "created_at": at, "right": score, "messages": _talk(question)}
+    return {"rows.jsonl": [row]}
+
+
 @dataclass(frozen=True)
 class Kit:
     """How traces stand in files of a format.
@@ -171,6 +177,7 @@ class Kit:
         beyond: times of no calendar.
         is_parquet: whether the rows are Parquet's; else they are JSON.
         is_log: whether the order of rows tells something, and no row a score.
+        created_at: the rule that its traces need.
     """
 
     name: str
@@ -180,13 +187,20 @@ class Kit:
     beyond: Sequence[Any]
     is_parquet: bool = False
     is_log: bool = False
+    created_at: str = "start"
 
     @property
     def rules(self) -> Rules:
         """Rules for its traces, which leave nothing open."""
         if self.is_log:
             return load_rules(None, {**_RULES, "success": {"always": True}})
-        return load_rules(None, {}) if self.name == "knowledgepulse" else RULES
+        rules = load_rules(None, {}) if self.name == "knowledgepulse" else RULES
+        return self.dated(rules)
+
+    def dated(self, rules: Rules, created_at: str = "start") -> Rules:
+        """Rules with one for times that its traces can follow."""
+        is_usual = self.created_at == "start"
+        return rules.model_copy(update={"created_at": created_at if is_usual else self.created_at})
 
     def write(self, folder: Path, traces: Sequence[Files], unit: str = "us") -> list[Path]:
         """Write the rows of traces in their order, times in columns as counts of this unit."""
@@ -211,8 +225,7 @@ class Kit:
 
     def converted(self, source: Path, created_at: str = "start") -> Conversion:
         """What was written comes to."""
-        rules = self.rules.model_copy(update={"created_at": created_at})
-        return converted(self.name, source, rules)
+        return converted(self.name, source, self.dated(self.rules, created_at))
 
     def read(self, source: Path, archive: Path) -> Imported:
         """Import what was written."""
@@ -226,6 +239,7 @@ def _column(name: str, values: list[Any], unit: str) -> pa.Array:
     return pa.array(values, pa.timestamp(unit, "+05:30") if name in _TIMES else None)
 
 
+_FIELD = "field:created_at"
 FIRST, LAST = "0001-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z"
 _TEXTS = (
     AT,
@@ -258,8 +272,10 @@ KITS: Mapping[str, Kit] = {
     "claude-code": Kit("claude-code", claude_code, *_TEXTS, is_log=True),
     "codex": Kit("codex", codex, *_TEXTS, is_log=True),
     "inspect": Kit("inspect", inspect, *_TEXTS),
+    "messages": Kit("messages", messages, *_TEXTS, created_at=_FIELD),
     "phoenix": Kit("phoenix", phoenix, *_COLUMNS),
     "langfuse in Parquet": Kit("langfuse", langfuse, *_COLUMNS),
     "langsmith in Parquet": Kit("langsmith", langsmith, *_COLUMNS),
+    "messages in Parquet": Kit("messages", messages, *_COLUMNS, created_at=_FIELD),
     "scout": Kit("inspect", scout, *_COLUMNS),
 }

@@ -18,7 +18,8 @@ from tests.support.drafting import always, drafted
 Files = dict[str, list[Any]]  # the rows of each file by its name; of a document, that alone
 Outcome = list[Any]
 BY_TURN, BY_SESSION = (
-    always(recovery="after_tool_error", trace=each) for each in ("turn", "session")
+    always(recovery="after_tool_error", trace=each, created_at="2026-01-01")
+    for each in ("turn", "session")
 )
 WRITERS = {**SYSTEMS, **TALKERS}
 REAL = ("claude-code", "claude-code by session", "codex", "codex by session")

@@ -117,6 +117,7 @@ RECORDS: Mapping[str, list[Any]] = {
         {"role": _NEW, "content": TEXT},
         {"role": "user", "tool_call_id": "c1", "content": [{"type": "image", "image": TEXT}]},
     ],
+    "messages": [{"role": "system", "content": TEXT}, {"role": _NEW, "content": TEXT}, TEXT],
     "knowledgepulse": [
         {"@type": "ToolCallPattern", "id": "kp:pattern:x"},
         {"@type": _NEW, "id": "kp:trace:aa", "task": {"objective": TEXT}},

@@ -1,6 +1,7 @@
 """All formats that there are."""
 
 import copyreg
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -14,10 +15,11 @@ from kp_batch.conversion.formats import (
     knowledgepulse,
     langfuse,
     langsmith,
+    messages,
     otlp,
     phoenix,
 )
-from kp_batch.conversion.model import Format, Input, LocalPath, Read, SourceRecord
+from kp_batch.conversion.model import Format, Input, LocalPath, Read, Rejected, SourceRecord
 from kp_batch.errors import KpBatchError, is_of_machine, is_passing
 from kp_batch.storage.urls import is_database
 
@@ -26,7 +28,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         module.FORMAT.name: module.FORMAT
         for module in (
             *(atif, claude_code, codex, inspect, knowledgepulse),
-            *(langfuse, langsmith, otlp, phoenix),
+            *(langfuse, langsmith, messages, otlp, phoenix),
         )
     }
 )
@@ -88,7 +90,9 @@ def _has_records(form: Format, file: Input, local_path: LocalPath, denied: list[
     if is_database(file.path):
         return form.rows is not None  # whether its server answers or not
     with _passing_over(denied), closing(form.read(file, local_path)) as items:
-        return any(isinstance(item, SourceRecord) for item in islice(items, _RECORDS))
+        kinds = Counter(map(type, islice(items, _RECORDS)))
+        # A single line may look like one of another format.
+        return kinds[SourceRecord] > kinds[Rejected]
     return False
 
 

@@ -4,7 +4,9 @@ Their times may be finer than Python's own, or of no year that it has.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isnan
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -134,6 +136,18 @@ def rows_as(record: Callable[[Json], ReadItem]) -> Callable[[pa.RecordBatch], It
         return map(record, times_as_text(batch).to_pylist())
 
     return records
+
+
+def plain(value: object) -> object:
+    """JSON, without what a column only has since another row has it; pictures are left out."""
+    if isinstance(value, dict):
+        pairs = ((name, plain(inner)) for name, inner in cast("Json", value).items())
+        return {name: inner for name, inner in pairs if inner is not None}
+    if isinstance(value, list):
+        return [plain(item) for item in cast("list[object]", value)]
+    if isinstance(value, bytes) or (isinstance(value, float) and isnan(value)):
+        return None  # NaN is pandas' way to say None
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:

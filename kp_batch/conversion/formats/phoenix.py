@@ -1,7 +1,6 @@
 """Phoenix's data frame of spans as Parquet, with its columns dotted or nested."""
 
 from collections.abc import Iterator, Sequence
-from math import isnan
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +11,7 @@ from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_a
 from kp_batch.conversion.conversation.messages import Json, list_in, object_in
 from kp_batch.conversion.conversation.spans import nanoseconds
 from kp_batch.conversion.formats.otlp import draft
-from kp_batch.conversion.formats.parquet_rows import NANOSECONDS, records_of, times_as_text
+from kp_batch.conversion.formats.parquet_rows import NANOSECONDS, plain, records_of, times_as_text
 from kp_batch.conversion.model import Format, ReadItem, Rejected, SourceRecord, by_ending
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 
@@ -35,7 +34,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
     frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(batch.cast(counted))))
     for row in frame.iter_rows(named=True):
         counted_ns = {x: row[x] * size for x, size in sizes.items() if row[x] is not None}
-        yield _record(cast("Json", _plain(row | counted_ns)))
+        yield _record(cast("Json", plain(row | counted_ns)))
 
 
 def _check(schema: pa.Schema) -> None:
@@ -81,18 +80,6 @@ def _event(value: object) -> Event:
 
 def _nanoseconds(value: object) -> int | None:
     return value if isinstance(value, int) else nanoseconds(value)
-
-
-def _plain(value: object) -> object:
-    """JSON, without what a column only has since another row has it."""
-    if isinstance(value, dict):
-        pairs = ((name, _plain(inner)) for name, inner in cast("Json", value).items())
-        return {name: inner for name, inner in pairs if inner is not None}
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[object]", value)]
-    if isinstance(value, float) and isnan(value):  # pandas' way to say None
-        return None
-    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 FORMAT = Format(

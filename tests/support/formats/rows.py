@@ -53,9 +53,15 @@ _SCOUT = {
     "date": START,
     "messages": '[{"role": "user", "content": "do it"}, {"role": "assistant", "content": "done"}]',
 }
+_MESSAGES = {
+    "id": "good",
+    "created_at": START,
+    "messages": _SCOUT["messages"],
+}
 ROWS: Mapping[str, Row] = {
     "phoenix": Row("phoenix", _PHOENIX, "attributes.output.value"),
     "langsmith in Parquet": Row("langsmith", _LANGSMITH, "outputs"),
     "langfuse in Parquet": Row("langfuse", _LANGFUSE, "output"),
+    "messages in Parquet": Row("messages", _MESSAGES, "messages"),
     "scout": Row("inspect", _SCOUT, "messages"),
 }

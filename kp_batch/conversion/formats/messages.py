@@ -1,0 +1,149 @@
+"""Rows of messages, as datasets on the Hugging Face Hub have them: JSON lines, or Parquet.
+
+A row is a trace: a conversation in OpenAI's shape, or in ShareGPT's. Left out are pictures, and the
+column `trace`, in which the Hub's own Parquet of agents' sessions repeats the lines of their files.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+import pyarrow as pa
+
+from kp_batch import bounds
+from kp_batch.conversion.conversation.attributes import first_text, scores_of, texts, value_at
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Message,
+    as_object,
+    id_text,
+    list_in,
+    parse_json,
+)
+from kp_batch.conversion.conversation.payloads import at_path, with_reasoning
+from kp_batch.conversion.conversation.transcript import Transcript
+from kp_batch.conversion.formats.json_files import records_of_lines
+from kp_batch.conversion.formats.parquet_rows import plain, records_of, rows_as
+from kp_batch.conversion.model import (
+    Format,
+    Native,
+    Origin,
+    ReadItem,
+    Rejected,
+    SourceRecord,
+    TraceDraft,
+    by_ending,
+)
+from kp_batch.conversion.rules import Rules
+from kp_batch.conversion.vendors import message_of, unwrapped
+from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+
+_BATCH_ROWS = 64  # each has a whole conversation
+_MESSAGES = ("messages", "conversations")  # the first of these columns that a row has
+_IDS = ("id", "uuid", "trace_id", "session_id", "conversation_id", "trajectory_id", "instance_id")
+_UNREAD = "trace"
+_NO_FIELDS = (*_MESSAGES, "tools")
+_SCOUT = "transcript_id"  # of Scout's transcripts, which have messages, too, and more: `inspect`
+_NO_TIME = "rows have no times by themselves: give --created-at field:NAME, or a time for all"
+_SHAREGPT: Mapping[object, str] = {
+    "gpt": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+    "function_response": "tool",
+}
+
+
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each row is a record."""
+    if path.name.lower().endswith(".parquet"):
+        return records_of(path, _BATCH_ROWS, _columns, rows_as(_of_parquet), [*_IDS])
+    return records_of_lines(path, _of_line)
+
+
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    _check(schema.names)
+    return lambda leaf: leaf.split(".")[0] != _UNREAD
+
+
+def _check(names: Collection[str]) -> None:
+    if _SCOUT in names or not any(name in names for name in _MESSAGES):
+        it = f"Scout's {_SCOUT}" if _SCOUT in names else f"no column {' or '.join(_MESSAGES)}"
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it has {it}"))
+
+
+def _of_line(row: Json, line: int) -> SourceRecord:
+    _check(row.keys())
+    return _record(row, line)
+
+
+def _of_parquet(row: Json) -> SourceRecord:
+    """The record of a row in whose structs each has the keys of all others."""
+    return _record({name: plain(value) for name, value in row.items()})
+
+
+def _record(row: Json, line: int | None = None) -> SourceRecord:
+    kept = {name: value for name, value in row.items() if name != _UNREAD and value is not None}
+    content = bounds.dump([kept.get(name) for name in _MESSAGES])
+    # Rows may share an id, as attempts at one task do.
+    id_, digest = _id(kept), blake2b(content, digest_size=12).hexdigest()
+    return SourceRecord(f"{id_}/{digest}" if id_ else digest, kept, line)
+
+
+def _id(row: Json) -> str:
+    return next(filter(None, (id_text(row.get(name)) for name in _IDS)), "")
+
+
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft | Rejected:
+    """See `Format`."""
+    id_, row = f"kp:trace:{trace}", records[-1].payload
+    if rules.created_at in ("start", "end"):
+        return Rejected(["bad_created_at"], _NO_TIME, id=id_)
+    fields = dict(texts({name: row[name] for name in row if name not in _NO_FIELDS}))
+    transcript = Transcript(recovery=rules.recovers)
+    transcript.add_conversation(_messages(row))
+    return TraceDraft(
+        id=id_,
+        created_at=None,
+        objective=at_path(row, rules.objective) or transcript.objective,
+        steps=transcript.steps,
+        scores={x.name: x.value for x in scores_of((x, value_at(row, x), None) for x in fields)},
+        fields=fields,
+        origin=Origin(
+            agent=first_text([row], "agent", "agent_name", "harness"),
+            model=first_text([row], "model", "model_name"),
+            session=first_text([row], "session_id", "conversation_id"),
+        ),
+        framework=first_text([row], "harness", "framework"),
+        native=Native(root=_id(row) or None),
+    )
+
+
+def _messages(row: Json) -> list[Message]:
+    content = next((row[name] for name in _MESSAGES if row.get(name)), None)
+    messages = (message_of(unwrapped(_usual(as_object(parse_json(x))))) for x in list_in(content))
+    return with_reasoning(message for message in messages if message)
+
+
+def _usual(message: Json) -> Json:
+    """A message in OpenAI's shape of today."""
+    if "from" in message and "role" not in message:
+        said, speaker = message.get("value"), message["from"]
+        call = {"function_call": parse_json(said)} if speaker == "function_call" else {}
+        text = None if call else said
+        message = {"role": _SHAREGPT.get(speaker, speaker), "content": text, **call}
+    usual = {"content": None, **message}
+    if called := as_object(message.get("function_call")):
+        usual["tool_calls"] = [{"function": called}]
+    if thinking := message.get("thinking"):
+        usual["reasoning_content"] = thinking
+    return usual
+
+
+FORMAT = Format(
+    name="messages",
+    holds="columns of numbers as scores; columns of text as fields; no time: name one",
+    inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"),
+    records=records,
+    draft=draft,
+    source="document",
+)
