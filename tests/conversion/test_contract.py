@@ -26,7 +26,8 @@ of_all = of_kits(KITS)
 of_parquet = of_kits(PARQUET)
 of_scored_json = of_kits([x for x, kit in KITS.items() if not (kit.is_parquet or kit.is_log)])
 of_both_times = pytest.mark.parametrize("created_at", ["start", "end"])
-of_lines = of_kits(["otlp", "langfuse", "langsmith", "messages"])
+LINES = ["otlp", "mlflow", "langfuse", "langsmith", "messages"]
+of_lines = of_kits(LINES)
 LOGS = [name for name, kit in KITS.items() if kit.is_log]
 of_scored = of_kits([name for name in KITS if name not in LOGS])
 of_logs = of_kits(LOGS)
@@ -126,7 +127,9 @@ def test_nor_does_one_in_milliseconds(tmp_path: Path, kit: Kit, extreme: int) ->
 @of_all
 def test_times_in_nanoseconds_are_cut_to_microseconds(tmp_path: Path, kit: Kit) -> None:
     counted = SECONDS * 10**9 + 1_999
-    texts = str(counted) if kit.name == "otlp" else "2026-08-03T11:00:00.000001999+02:00"
+    texts = (
+        str(counted) if kit.name in ("otlp", "mlflow") else "2026-08-03T11:00:00.000001999+02:00"
+    )
     kit.write(tmp_path, [kit.make("aa", counted if kit.is_parquet else texts, 1.0)], "ns")
     made = kit.converted(tmp_path)
     assert (made.reasons, made.row["metadata"]["created_at"]) == ([], "2026-08-03T09:00:00.000001Z")
@@ -216,9 +219,7 @@ def test_a_torn_line_of_a_log_is_refused_alone_and_the_last_one_waits(
     assert len(made.row["steps"]) == 1
 
 
-@pytest.mark.parametrize(
-    "name", ["otlp", "langfuse", "langsmith", "messages", "claude-code", "codex"]
-)
+@pytest.mark.parametrize("name", [*LINES, "claude-code", "codex"])
 def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
     tmp_path: Path, name: str
 ) -> None:

@@ -28,7 +28,7 @@ from tests.support.formats.inspect import log, sample, write_eval
 from tests.support.formats.knowledgepulse import registry
 from tests.support.formats.otlp import TALK, agent, chat, request, text
 from tests.support.formats.rows import ROWS
-from tests.support.import_kits import AT, KITS
+from tests.support.import_kits import AT, KITS, SECONDS
 from tests.support.importing import imported, kp_trace, named, refusals
 from tests.support.otlp_protobuf import encoded, stream
 
@@ -72,6 +72,11 @@ def atif(path: Path, trace: str) -> None:
     path.write_text(json.dumps(short(trajectory_id=trace, notes=trace)))
 
 
+def mlflow(path: Path, trace: str) -> None:
+    (rows,) = KITS["mlflow"].make(trace, str(SECONDS * 10**9), 1.0, f"do {trace}").values()
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
 def inspect_log(path: Path, trace: str) -> None:
     path.write_text(json.dumps(log(sample(trace))))
 
@@ -104,6 +109,7 @@ def session(name: str) -> Callable[[Path, str], None]:
 FORMS: Mapping[str, Mapping[str, Callable[[Path, str], None]]] = {
     "otlp": dict.fromkeys((".jsonl", ".json.gz", ".pb", ".pb.gz", ".pb.zst"), otlp),
     "phoenix": {".parquet": rows("phoenix")},
+    "mlflow": {".json": mlflow},
     "langfuse": dict.fromkeys((".parquet", ".jsonl"), rows("langfuse in Parquet")),
     "langsmith": dict.fromkeys((".parquet", ".jsonl"), rows("langsmith in Parquet")),
     "atif": {".json": atif},

@@ -440,15 +440,15 @@ def test_a_file_that_unpacks_to_too_much_is_too_large(
         [*otlp.records(tmp_path / "spans.pb", [])]
 
 
-def test_a_trace_in_the_dialect_of_mlflow_alone_is_refused_by_that_name(tmp_path: Path) -> None:
-    mlflow_attributes = {"mlflow.spanType": '"LLM"', "mlflow.spanInputs": '"where?"'}
+def test_a_trace_in_a_dialect_that_is_not_read_is_refused_by_that_name(tmp_path: Path) -> None:
+    generation = {"langfuse.observation.type": "generation", "langfuse.observation.input": "x"}
     path = tmp_path / "traces.pb"
-    alone = [{**agent(), "attributes": attributes(mlflow_attributes)}]
+    alone = [{**agent(), "attributes": attributes(generation)}]
     path.write_bytes(encoded(json.loads(request(alone))))
     ((_, refused),) = drafted("otlp", path).refused
     assert (refused.id, refused.reasons) == (f"kp:trace:{TRACE}", ["unknown_dialect"])
-    assert "MLflow" in refused.message
-    both = [agent(attributes=mlflow_attributes), chat(1, TALK, [text("assistant", "so")])]
+    assert "Langfuse" in refused.message
+    both = [agent(attributes=generation), chat(1, TALK, [text("assistant", "so")])]
     path.write_bytes(encoded(json.loads(request(both))))
     assert drafted("otlp", path).reasons == []
 

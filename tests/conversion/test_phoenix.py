@@ -126,7 +126,7 @@ def test_other_dialects_are_read_or_refused_as_those_of_otlp(tmp_path: Path, for
     rows = form([row(1, numbered), row(0, {"traceloop.span.kind": "workflow"})])
     trace = read(written(tmp_path / "a.parquet", rows)).draft
     assert (trace.objective, transcript(trace)) == ("where?", [("thought", "here")])
-    rows = form([row(1, {"mlflow.spanType": "LLM"}), row(0, {})])
+    rows = form([row(1, {"lmnr.span.type": "LLM"}), row(0, {})])
     made = read(written(tmp_path / "a.parquet", rows))
     assert made.reasons == [["unknown_dialect"]]
 

@@ -198,6 +198,22 @@ def langsmith_exporter(step: "Step") -> Told:
     return told | {x: None if y is None else json.dumps(y) for x, y in payloads.items()}, []
 
 
+def mlflow(step: "Step") -> Told:
+    """As MLflow's exporter does, each attribute as JSON."""
+    given, answer = step.given, step.answer
+    if step.kind == "model":
+        given = {"messages": given} if isinstance(given, list) else given
+        answer = {"choices": [{"message": answer}]} if isinstance(answer, dict) else answer
+    told = {
+        "mlflow.traceRequestId": "tr-0af7651916cd43dd8448eb211c80319c",
+        "mlflow.spanType": {"model": "CHAT_MODEL"}.get(step.kind, step.kind.upper()),
+        "mlflow.spanInputs": given,
+        "mlflow.spanOutputs": answer,
+        "tool_call_id": step.call or None,  # as LangChain's tools have it
+    }
+    return {name: json.dumps(each) for name, each in told.items() if each is not None}, []
+
+
 DIALECTS: Mapping[str, Callable[["Step"], Told]] = {
     "otlp of the AI SDK": ai_sdk,
     "otlp of OpenLLMetry": openllmetry,
@@ -205,4 +221,5 @@ DIALECTS: Mapping[str, Callable[["Step"], Told]] = {
     "otlp of Pydantic AI": pydantic_ai,
     "otlp of ADK": adk,
     "otlp of LangSmith": langsmith_exporter,
+    "otlp of MLflow": mlflow,
 }

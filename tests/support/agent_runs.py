@@ -1,6 +1,7 @@
 """Runs of agents, and how each system of spans tells them."""
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from tests.support.agent_dialects import DIALECTS, Row, Told
+from tests.support.agent_dialects import mlflow as _mlflow
 
 START = datetime(2026, 8, 3, 9, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -232,6 +234,29 @@ def phoenix(folder: Path, run: Sequence[Step]) -> None:
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(folder / "spans.parquet")
 
 
+def mlflow(folder: Path, run: Sequence[Step]) -> None:
+    """As MLflow's JSON, a span a line."""
+    rows = [
+        {
+            "trace_id": _base64(TRACE),
+            "span_id": _base64(_span_id(step.id)),
+            "parent_span_id": _base64(_span_id(step.parent)) or None,
+            "name": step.name,
+            "start_time_unix_nano": int(_at(step.start).timestamp() * 10**6) * 1_000,
+            "end_time_unix_nano": int(_at(step.end).timestamp() * 10**6) * 1_000,
+            "status": {"code": f"STATUS_CODE_{'ERROR' if step.failed else 'OK'}", "message": ""},
+            "attributes": _mlflow(step)[0],
+            "events": [],
+        }
+        for step in run
+    ]
+    _write(folder / "traces.jsonl", [{"spans": [row]} for row in rows])
+
+
+def _base64(id_: str) -> str:
+    return b64encode(bytes.fromhex(id_)).decode()
+
+
 def langfuse(folder: Path, run: Sequence[Step]) -> None:
     """As rows of Langfuse's observations."""
     kinds = {"model": "GENERATION", "chain": "SPAN"}
@@ -305,12 +330,13 @@ SYSTEMS: Mapping[str, Callable[[Path, Sequence[Step]], None]] = {
     "otlp with a log a message": partial(otlp_logs, told=_events),
     "otlp in OpenInference": openinference,
     "phoenix": phoenix,
+    "mlflow": mlflow,
     "langfuse": langfuse,
     "langsmith": langsmith,
     **{name: partial(otlp, told=dialect) for name, dialect in DIALECTS.items()},
 }
 # Those in which a model's input may be a text, which is no message.
-TEXTS = ("otlp in OpenInference", "phoenix", "langfuse", "langsmith")
+TEXTS = ("otlp in OpenInference", "otlp of MLflow", "phoenix", "mlflow", "langfuse", "langsmith")
 
 
 ASK = [user("where is it?")]

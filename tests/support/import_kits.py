@@ -84,6 +84,19 @@ def phoenix(name: str, at: object, score: object, question: str = ASKED) -> File
     return {"spans.parquet": [{**row, "events": [{"name": "e", "timestamp": at}]}]}
 
 
+def mlflow(name: str, at: object, score: object, question: str = ASKED) -> Files:
+    """An agent's span, a model's, and feedback."""
+    ids = {"trace_id": (name * 32)[:32], "start_time_unix_nano": at, "end_time_unix_nano": at}
+    root = {**ids, "span_id": "a" * 16, "parent_span_id": None}
+    root["attributes"] = {"mlflow.spanType": '"AGENT"'}
+    call = {**ids, "span_id": "b" * 16, "parent_span_id": "a" * 16}
+    told = {"spanType": "LLM", "spanInputs": question, "spanOutputs": "so"}
+    call["attributes"] = {f"mlflow.{x}": json.dumps(told[x]) for x in told}
+    judged = {"assessment_name": "right", "feedback": {"value": score}}
+    info = {"trace_id": f"tr-{ids['trace_id']}", "assessments": [judged]}
+    return {"traces.jsonl": [{"info": info, "data": {"spans": [root, call]}}]}
+
+
 def langfuse(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """An agent's observation, a model's, and a score."""
     seen = {"trace_id": name, "start_time": at, "end_time": at, "updated_at": at}
@@ -266,6 +279,7 @@ KITS: Mapping[str, Kit] = {
     "knowledgepulse": Kit("knowledgepulse", knowledgepulse, *_TEXTS),
     "otlp": Kit("otlp", otlp, *_NANOSECONDS),
     "otlp in protobuf": Kit("otlp", otlp_protobuf, *_FIXED64),
+    "mlflow": Kit("mlflow", mlflow, *_NANOSECONDS),
     "langfuse": Kit("langfuse", langfuse, *_TEXTS),
     "langsmith": Kit("langsmith", langsmith, *_TEXTS),
     "atif": Kit("atif", atif, *_TEXTS),

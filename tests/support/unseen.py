@@ -1,5 +1,6 @@
 """What readers pass over, as each system records it; and what its users do not see of a prompt."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,15 @@ def _phoenix(number: int, kind: str) -> Row:
     return {**ids, **times, **told}
 
 
+def _mlflow(number: int, kind: str) -> Row:
+    told = {"spanType": kind, "spanInputs": TEXT, "spanOutputs": TEXT}
+    attributes = {f"mlflow.{name}": json.dumps(each) for name, each in told.items()}
+    ids = {"trace_id": TRACE, "span_id": f"{number:016x}", "parent_span_id": _ROOT, "name": TEXT}
+    at = 1785747600100000000
+    times = {"start_time_unix_nano": at, "end_time_unix_nano": at + 1}
+    return {"spans": [{**ids, **times, "attributes": attributes, "events": []}]}
+
+
 def _run(kind: str) -> Row:
     """A row of Langfuse's, or of LangSmith's, that is no agent's."""
     ids = {"id": kind, "trace_id": TRACE, "name": TEXT, "type": kind, "run_type": kind}
@@ -59,6 +69,12 @@ RECORDS: Mapping[str, list[Any]] = {
         _span(3, **_openinference(_NEW.upper())),
     ],
     "phoenix": [_phoenix(1, "EVALUATOR"), _phoenix(2, "PROMPT"), _phoenix(3, _NEW.upper())],
+    "mlflow": [
+        "",
+        {"spans": []},
+        {"info": {"trace_id": f"tr-{TRACE}", "tags": UNSEEN}, "data": {"spans": []}},
+        *(_mlflow(number, x) for number, x in enumerate(("EMBEDDING", "PARSER", _NEW.upper()), 1)),
+    ],
     "langfuse": [
         "",
         *map(_observation, ("EVENT", "SPAN", "GUARDRAIL", "EMBEDDING", "EVALUATOR", _NEW.upper())),

@@ -14,6 +14,7 @@ from kp_batch.conversion.dialects import (
     ai_sdk,
     genai,
     langsmith,
+    mlflow,
     openinference,
     openllmetry,
     pydantic_ai,
@@ -75,6 +76,7 @@ _DIALECTS = (
     _Dialect(openllmetry.FAMILIES, openllmetry.content_of, openllmetry.payload),
     _Dialect(pydantic_ai.FAMILIES, pydantic_ai.content_of, pydantic_ai.payload),
     _Dialect(adk.FAMILIES, adk.content_of, is_repeated=adk.is_repeated),
+    _Dialect(mlflow.FAMILIES, mlflow.content_of, mlflow.payload),
 )
 
 

@@ -7,8 +7,6 @@ from kp_batch.conversion.conversation.messages import object_in
 
 # The attribute that tells what a span is of, and what is an agent's; without any, each value is.
 _KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "mlflow.spanType": ("MLflow", ()),
-    "mlflow.spanInputs": ("MLflow", ()),
     "langfuse.observation.type": ("Langfuse", ("generation", "agent", "tool")),
     "lmnr.span.type": ("Laminar", ("llm", "tool", "cached")),
     "fi.span.kind": ("traceAI", ("llm", "tool", "agent")),

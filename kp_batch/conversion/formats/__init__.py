@@ -16,6 +16,7 @@ from kp_batch.conversion.formats import (
     langfuse,
     langsmith,
     messages,
+    mlflow,
     otlp,
     phoenix,
 )
@@ -28,7 +29,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         module.FORMAT.name: module.FORMAT
         for module in (
             *(atif, claude_code, codex, inspect, knowledgepulse),
-            *(langfuse, langsmith, messages, otlp, phoenix),
+            *(langfuse, langsmith, messages, mlflow, otlp, phoenix),
         )
     }
 )
@@ -79,6 +80,8 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
 def _matches(
     form: Format, paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
 ) -> bool:
+    if form is otlp.FORMAT:  # which MLflow's archives are, too
+        paths = [path for path in paths if not path.endswith(mlflow.ARCHIVED)]
     with _passing_over(denied):
         inputs = form.inputs(paths, lambda path: form.sniff(path, read(path)))
         readable = [file for file in inputs if not file.refused]

@@ -15,6 +15,7 @@ from kp_batch.conversion.conversation.attributes import (
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.conversation.spans import Span
 from kp_batch.conversion.dialects import Told
+from kp_batch.conversion.dialects.mlflow import MODEL, plain
 from kp_batch.conversion.dialects.unread import dialect_of, is_of_memory, operation_of
 from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.conversion.formats.otlp_logs import is_event, logged, with_events
@@ -38,7 +39,7 @@ _MALFORMED = "malformed_json"
 _AGENT = ("gen_ai.agent.name", "agent.name")
 _MODEL = (
     *("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "llm.request.model_name"),
-    *("llm.response.model_name", "ai.model.id"),
+    *("llm.response.model_name", "ai.model.id", MODEL),
 )
 _SESSION = ("gen_ai.conversation.id", "session.id")
 _VERSION = "gen_ai.agent.version"
@@ -96,7 +97,7 @@ def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Reje
 
 
 def _otel_span(span: Json, id_: str, resource: Json) -> OtelSpan:
-    attributes = attributes_of(span)
+    attributes = plain(attributes_of(span))
     code = (span.get("status") or {}).get("code")
     return OtelSpan(
         id=id_,
