@@ -36,7 +36,7 @@ _NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alon
 _DURATION = re.compile("none|[0-9.]+[a-z]?")  # what a wait may be followed by
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
-    *("langfuse", "langsmith", "messages", "mlflow", "otlp", "phoenix"),
+    *("langfuse", "langsmith", "messages", "mlflow", "otlp", "phoenix", "pi"),
 )
 _RUNS = """
     SELECT run_id FROM runs WHERE starts_with(run_id, $beginning)

@@ -219,7 +219,7 @@ def test_a_torn_line_of_a_log_is_refused_alone_and_the_last_one_waits(
     assert len(made.row["steps"]) == 1
 
 
-@pytest.mark.parametrize("name", [*LINES, "claude-code", "codex"])
+@pytest.mark.parametrize("name", [*LINES, "claude-code", "codex", "pi"])
 def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
     tmp_path: Path, name: str
 ) -> None:

@@ -31,7 +31,7 @@ from tests.support.telling import (
 )
 from tests.support.unseen import INSERTED, RECORDS, UNSEEN, UNSEEN_PART
 
-SESSIONS = [system for system in TALKERS if format_of(system) in ("claude-code", "codex")]
+SESSIONS = [system for system in TALKERS if format_of(system) in ("claude-code", "codex", "pi")]
 OF_OTHER_PARTS = ("phoenix", "OpenInference", "OpenLLMetry", "Strands", "knowledgepulse")
 SPEAKERS = {"user", "assistant", "model", "agent"}
 DOCUMENTS = [system for system in TALKERS if system not in SESSIONS]
@@ -130,7 +130,8 @@ def without_ids(value: Any, ids: Collection[str], lack: str | None) -> Any:
 
 # Spans, prompts, turns and traces without an id are refused; a message of Claude Code alone tells
 # by its id that it has several lines, and a registry's steps have numbers of their own.
-@of(name for name in TALKERS if name != "knowledgepulse")
+# Entries of Pi are below each other by their ids.
+@of(name for name in TALKERS if format_of(name) not in ("knowledgepulse", "pi"))
 def test_the_ids_of_lines_steps_and_messages_may_be_missing(system: str) -> None:
     for name, (files, expected) in usual(system).items():
         changed = {file: [nameless(system, row) for row in files[file]] for file in files}
@@ -230,7 +231,8 @@ def test_records_that_count_for_nothing_may_stand_anywhere_and_go(
     files, expected = drawn_files(data, system)
     before = deepcopy(files)
     for records in lists_in(system, files):
-        for place in data.draw(st.lists(st.integers(0, len(records)), max_size=4)):
+        first = format_of(system) == "pi"  # whose first line is its header
+        for place in data.draw(st.lists(st.integers(first, len(records)), max_size=4)):
             records.insert(place, data.draw(st.sampled_from(RECORDS[format_of(system)])))
     assert told(system, files) == expected
     if system == "messages":

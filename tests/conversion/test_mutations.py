@@ -115,6 +115,7 @@ FORMS: Mapping[str, Mapping[str, Callable[[Path, str], None]]] = {
     "atif": {".json": atif},
     "claude-code": {".jsonl": session("claude-code")},
     "codex": {".jsonl": session("codex")},
+    "pi": {".jsonl": session("pi")},
     "inspect": {".json": inspect_log, ".eval": inspect_eval, ".parquet": rows("scout")},
     "messages": dict.fromkeys((".parquet", ".jsonl"), rows("messages in Parquet")),
     "knowledgepulse": {".json": knowledgepulse, ".sqlite": knowledgepulse_registry},

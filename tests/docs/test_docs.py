@@ -72,7 +72,8 @@ def clear(folder: Path) -> None:
     rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "data").symlink_to(ROOT / "data")
-    for name, place in {"claude-code": ".claude/projects", "codex": ".codex/sessions"}.items():
+    places = {"claude-code": ".claude/projects", "codex": ".codex/sessions"}
+    for name, place in {**places, "pi": ".pi/agent/sessions"}.items():
         copytree(GOLDEN / "imports" / name, folder / place)  # in the home of its shell
 
 

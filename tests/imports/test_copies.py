@@ -19,6 +19,10 @@ from tests.support.formats.sessions import (
     event,
     item,
     meta,
+    pi,
+    pi_call,
+    pi_header,
+    pi_result,
     says,
     text,
     user,
@@ -122,9 +126,46 @@ def _ends(lines: Sequence[Line]) -> list[int]:
     return [n for n, line in enumerate(lines, 1) if line["payload"].get("type") == "task_complete"]
 
 
+@st.composite
+def _pi(draw: st.DrawFn) -> Drawn:
+    """Likewise; a fork has what its parent has up to the end of a turn, in any branch."""
+    sessions: dict[str, list[Line]] = {}
+    turns: dict[str, int] = {}
+    for begun in range(0, 10 * draw(st.integers(3, 5)), 10):
+        name, lines = f"s{begun}", list[Line]()
+        if sessions and draw(st.booleans()):
+            other = sessions[draw(st.sampled_from([*sessions]))][1:]
+            lines = other[: draw(st.sampled_from(_answers(other)))]
+        more = {"parentSession": "/x.jsonl"} if lines else {}
+        for place in range(draw(st.integers(not lines, 2))):
+            turn = f"{name}t{place}"
+            turns[turn] = draw(st.integers(0, 2))
+            above = [None, *(lines[end - 1]["id"] for end in _answers(lines))]
+            lines = [*lines, *_pi_turn(turn, draw(st.sampled_from(above)), turns[turn], begun + 1)]
+        sessions[name] = [pi_header(begun, id=name, **more), *lines]
+    return "pi", sessions, turns
+
+
+def _pi_turn(name: str, parent: str | None, calls: int, second: int) -> list[Line]:
+    told: list[Line] = [{"role": "user", "content": f"do {name}"}]
+    for place in range(calls):
+        call = pi_call(f"{name}c{place}", "Read", {})
+        told.append({"role": "assistant", "content": [call]})
+        told.append(pi_result(f"{name}c{place}", f"{place}"))
+    told.append({"role": "assistant", "content": f"did {name}"})
+    ids = [parent, *(f"{name} {place}" for place in range(len(told)))]
+    return [
+        pi(f"{name} {place}", message, ids[place], second) for place, message in enumerate(told)
+    ]
+
+
+def _answers(lines: Sequence[Line]) -> list[int]:
+    return [n for n, line in enumerate(lines, 1) if "did" in str(line["message"]["content"])]
+
+
 @pytest.mark.slow
-@settings(max_examples=30)
-@given(st.one_of(_claude_code(), _codex()), st.data())
+@settings(max_examples=40)
+@given(st.one_of(_claude_code(), _codex(), _pi()), st.data())
 def test_each_turn_counts_once(drawn: Drawn, data: st.DataObject) -> None:
     form, sessions, turns = drawn
     with TemporaryDirectory() as name:
@@ -141,4 +182,9 @@ def test_each_turn_counts_once(drawn: Drawn, data: st.DataObject) -> None:
         run = [("tool_call", "Read", "{}"), ("observation", "0")]
         run += [("tool_call", "Read", "{}"), ("observation", "1")]
         assert transcript(row) == [*run[: 2 * turns[turn]], ("thought", f"did {turn}")]
-        assert row["id"] == f"kp:trace:{turn}"
+        ids = (
+            {f"kp:trace:{turn}"}
+            if form != "pi"
+            else {f"kp:trace:{turn} 0/{at(second)}" for second in range(50)}
+        )
+        assert row["id"] in ids

@@ -251,7 +251,7 @@ def _langfuse_lines() -> list[str]:
 
 
 @pytest.mark.parametrize("trace", ["turn", "session"])
-@pytest.mark.parametrize("name", ["claude-code", "codex"])
+@pytest.mark.parametrize("name", ["claude-code", "codex", "pi"])
 def test_sessions_read_line_by_line_come_to_what_they_do_at_once(
     tmp_path: Path, name: str, trace: str
 ) -> None:

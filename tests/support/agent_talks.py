@@ -125,6 +125,24 @@ def _rollout(
     sessions.rollout(folder, *lines)
 
 
+def pi(folder: Path, run: Sequence[Step]) -> None:
+    """As a session of Pi; what is typed meanwhile steers the model."""
+    lines: list[Row] = []
+    for place, message in enumerate(talk(run), 1):
+        words = [sessions.text(message["content"])]
+        if message["role"] == "tool":
+            id_, failed = message["tool_call_id"], message["failed"]
+            told = sessions.pi_result(id_, words, isError=failed)
+        elif message["role"] == "assistant":
+            calls = [sessions.pi_call(*each) for each in _calls(message)]
+            told = {"role": "assistant", "content": [*words, *calls], "model": "m"}
+        else:
+            told = {"role": "user", "content": message["content"]}
+        above = lines[-1]["id"] if lines else None
+        lines.append(sessions.pi(f"line {place}", told, above, place))
+    sessions.pi_file(folder, *lines)
+
+
 def atif(folder: Path, run: Sequence[Step]) -> None:
     """As a trajectory, whose agent's steps hold the results of their calls."""
     steps: list[Row] = []
@@ -214,6 +232,8 @@ TALKERS: Mapping[str, Callable[[Path, Sequence[Step]], None]] = {
     "codex by session": codex,
     "codex with complete items": codex_items,
     "codex without events": codex_messages,
+    "pi": pi,
+    "pi by session": pi,
     "atif": atif,
     "inspect": inspect,
     "inspect in Parquet": scout,

@@ -157,6 +157,20 @@ def _parts(text: str) -> list[Row]:
     return [{"type": "output_text", "text": text}]
 
 
+def pi(name: str, at: object, _score: object, question: str = ASKED) -> Files:
+    """A session of one turn."""
+    ask, so = _talk(question)
+    both = {"type": "message", "timestamp": at}
+    header = {"type": "session", "version": 3, "id": f"session {name}", "timestamp": at}
+    return {
+        f"{name}.jsonl": [
+            {**header, "cwd": "/home/me/shop"},
+            {**both, "id": name, "parentId": None, "message": ask},
+            {**both, "id": f"answer {name}", "parentId": name, "message": {**so, "model": "m"}},
+        ]
+    }
+
+
 def inspect(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """A log of one sample."""
     sample = {"uuid": name, "started_at": at, "input": question, "messages": _talk(question)}
@@ -285,6 +299,7 @@ KITS: Mapping[str, Kit] = {
     "atif": Kit("atif", atif, *_TEXTS),
     "claude-code": Kit("claude-code", claude_code, *_TEXTS, is_log=True),
     "codex": Kit("codex", codex, *_TEXTS, is_log=True),
+    "pi": Kit("pi", pi, *_TEXTS, is_log=True),
     "inspect": Kit("inspect", inspect, *_TEXTS),
     "messages": Kit("messages", messages, *_TEXTS, created_at=_FIELD),
     "phoenix": Kit("phoenix", phoenix, *_COLUMNS),

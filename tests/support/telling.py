@@ -22,7 +22,10 @@ BY_TURN, BY_SESSION = (
     for each in ("turn", "session")
 )
 WRITERS = {**SYSTEMS, **TALKERS}
-REAL = ("claude-code", "claude-code by session", "codex", "codex by session")
+REAL = (
+    *("claude-code", "claude-code by session", "codex", "codex by session"),
+    *("pi", "pi by session"),
+)
 
 
 def format_of(system: str) -> str:

@@ -116,6 +116,16 @@ RECORDS: Mapping[str, list[Any]] = {
             )
         ),
     ],
+    "pi": [
+        "",
+        {"type": "label", "id": "x", "parentId": None, "targetId": "y", "label": TEXT},
+        {"type": "compaction", "id": "x", "parentId": None, "summary": TEXT},
+        {"type": "custom_message", "id": "x", "parentId": None, "content": TEXT, "display": True},
+        {"type": _NEW, "id": "x", "parentId": None, "message": UNSEEN},
+        sessions.pi("x", {"role": "bashExecution", "command": TEXT, "output": TEXT}, None),
+        sessions.pi("x", {"role": "custom", "content": TEXT}, None),
+        sessions.pi("x", {"role": "assistant", "content": _PARTS, "stopReason": "error"}, None),
+    ],
     "atif": [
         {"source": "system", "message": TEXT},
         {"source": _NEW, "message": TEXT},
@@ -142,6 +152,7 @@ RECORDS: Mapping[str, list[Any]] = {
 # What a tool inserts into the texts that are typed into it.
 INSERTED: Mapping[str, list[str]] = {
     "claude-code": [REMINDER, HINT, f"{HINT}{REMINDER}"],
+    "pi": ['<file name="/home/ida/b.txt">\n1 <b>\n</file>'],
     "codex": [
         f"{BROWSER}\n",
         f"{BROWSER}\n## My request:\n",

@@ -19,6 +19,7 @@ from kp_batch.conversion.formats import (
     mlflow,
     otlp,
     phoenix,
+    pi,
 )
 from kp_batch.conversion.model import Format, Input, LocalPath, Read, Rejected, SourceRecord
 from kp_batch.errors import KpBatchError, is_of_machine, is_passing
@@ -29,7 +30,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         module.FORMAT.name: module.FORMAT
         for module in (
             *(atif, claude_code, codex, inspect, knowledgepulse),
-            *(langfuse, langsmith, messages, mlflow, otlp, phoenix),
+            *(langfuse, langsmith, messages, mlflow, otlp, phoenix, pi),
         )
     }
 )

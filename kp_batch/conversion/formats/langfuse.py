@@ -222,7 +222,8 @@ def _kind(row: Json) -> str:
         return "observation"
     if "trace_id" in row and "value" in row:
         return "score"
-    if "id" in row and "timestamp" in row and "trace_id" not in row:
+    # Lines of others' sessions have a type.
+    if "id" in row and "timestamp" in row and row.keys().isdisjoint(("trace_id", "type")):
         return "trace"
     raise UnreadableError("it holds no observations, scores or traces of Langfuse")
 

@@ -154,7 +154,7 @@ def touched(form: str, example: Path, damage: Damage) -> set[str]:
     records = [*_records(form, example)]
     of_file = {trace for path, trace, _ in records if path == damage.path}
     lines = {(trace, line) for path, trace, line in records if path == damage.path}
-    if form in ("claude-code", "codex") or any(line is None for _, line in lines):
+    if form in ("claude-code", "codex", "pi") or any(line is None for _, line in lines):
         return of_file or {trace for _, trace, _ in records}
     if not lines:  # a part of what another file tells
         return {trace for _, trace, _ in records}

@@ -59,6 +59,28 @@ def claude_file(folder: Path, *lines: Line) -> Path:
     return write(folder / "s.jsonl", *lines)
 
 
+def pi(id_: str, message: Line, parent: str | None, second: int = 1) -> Line:
+    both = {"type": "message", "id": id_, "parentId": parent, "timestamp": at(second)}
+    return {**both, "message": message}
+
+
+def pi_header(second: int = 0, **more: Any) -> Line:
+    header = {"type": "session", "version": 3, "id": "s", "timestamp": at(second)}
+    return {**header, "cwd": "/home/me/shop", **more}
+
+
+def pi_file(folder: Path, *lines: Line, name: str = "s", **more: Any) -> Path:
+    return write(folder / f"{name}.jsonl", pi_header(**more), *lines)
+
+
+def pi_call(id_: str, name: str, arguments: object) -> Line:
+    return {"type": "toolCall", "id": id_, "name": name, "arguments": arguments}
+
+
+def pi_result(id_: str, content: object, **more: Any) -> Line:
+    return {"role": "toolResult", "toolCallId": id_, "content": content, **more}
+
+
 BEGUN = 1_777_626_000  # the second of `at(0)`
 
 
