@@ -22,7 +22,7 @@ from kp_batch.conversion.dialects.mlflow import parsed
 from kp_batch.conversion.formats.json_files import read_json_values
 from kp_batch.conversion.formats.otlp import draft as draft_of_spans
 from kp_batch.conversion.formats.otlp import records as records_of_otlp
-from kp_batch.conversion.formats.otlp_values import FAULTS, id_of, time_of
+from kp_batch.conversion.formats.otlp_values import FAULTS, id_of, record_of, time_of
 from kp_batch.conversion.model import (
     Drafted,
     Format,
@@ -76,10 +76,8 @@ def _of_trace(info: Json, spans: Sequence[object], line: int | None) -> Iterator
 def _record(span: Json, line: int | None) -> SourceRecord | Rejected:
     ids = span.get("context", span)  # the former up to 2, as the other second names
     try:
-        trace, id_ = _id(ids.get("trace_id"), 16), _id(ids.get("span_id"), 8)
-        if not trace or not id_:
-            return Rejected(["missing_id"], "a span without its ids", line=line)
-        return SourceRecord(trace, _otel_span(span, id_).to_json(), line)
+        own = _otel_span(span, _id(ids.get("span_id"), 8))
+        return record_of(_id(ids.get("trace_id"), 16), own, line)
     except FAULTS as error:
         return Rejected([_MALFORMED], f"no span: {error}", line=line)
 

@@ -1,6 +1,6 @@
 """OpenTelemetry's spans, in the export requests of OTLP."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kp_batch.conversion import dialects
@@ -17,9 +17,19 @@ from kp_batch.conversion.conversation.spans import Span
 from kp_batch.conversion.dialects import Told
 from kp_batch.conversion.dialects.mlflow import MODEL, plain
 from kp_batch.conversion.dialects.unread import dialect_of, is_of_memory, operation_of
-from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
+from kp_batch.conversion.formats.otlp_files import ENDINGS, read_requests
 from kp_batch.conversion.formats.otlp_logs import is_event, logged, with_events
-from kp_batch.conversion.formats.otlp_values import FAULTS, attributes_of, id_of, scopes_of, time_of
+from kp_batch.conversion.formats.otlp_values import (
+    FAULTS,
+    LOGS,
+    METRICS,
+    REQUEST,
+    attributes_of,
+    id_of,
+    record_of,
+    scopes_of,
+    time_of,
+)
 from kp_batch.conversion.model import (
     Drafted,
     Format,
@@ -54,6 +64,10 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
             yield item
             continue
         line, request = item
+        if not isinstance(request, Mapping):
+            is_ours = True
+            yield from request
+            continue
         is_ours = is_ours or any(signal in request for signal in (REQUEST, LOGS, METRICS))
         if REQUEST in request:
             yield from _records(request, line)
@@ -88,19 +102,16 @@ def _spans(group: Json) -> tuple[Sequence[Json], Json]:
 
 def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Rejected:
     try:
-        trace, id_ = id_of(span.get("traceId"), 16), id_of(span.get("spanId"), 8)
-        if not trace or not id_:
-            return Rejected(["missing_id"], "a span without its ids", line=line)
-        return SourceRecord(trace, _otel_span(span, id_, resource).to_json(), line)
+        return record_of(id_of(span.get("traceId"), 16), _otel_span(span, resource), line)
     except FAULTS as error:
         return Rejected([_MALFORMED], f"no span: {error}", line=line)
 
 
-def _otel_span(span: Json, id_: str, resource: Json) -> OtelSpan:
+def _otel_span(span: Json, resource: Json) -> OtelSpan:
     attributes = plain(attributes_of(span))
     code = (span.get("status") or {}).get("code")
     return OtelSpan(
-        id=id_,
+        id=id_of(span.get("spanId"), 8),
         parent=id_of(span.get("parentSpanId"), 8),
         name=str(span.get("name") or ""),
         start=time_of(span.get("startTimeUnixNano")),

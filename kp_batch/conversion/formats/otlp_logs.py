@@ -11,8 +11,8 @@ from dataclasses import replace
 from kp_batch.bounds import breaks_off
 from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_at
 from kp_batch.conversion.conversation.messages import Json, object_in
-from kp_batch.conversion.formats.otlp_files import LOGS
 from kp_batch.conversion.formats.otlp_values import (
+    LOGS,
     attributes_of,
     id_of,
     scopes_of,
@@ -30,18 +30,35 @@ def logged(request: Json) -> Iterator[tuple[str, Json]]:
     for group in request[LOGS] or ():
         for scope in scopes_of(group, "scopeLogs", "instrumentationLibraryLogs"):
             for log in scope.get("logRecords") or ():
-                event = _event(log)
-                trace, span = id_of(log.get("traceId"), 16), id_of(log.get("spanId"), 8)
-                if trace and span and event.name.startswith(_OURS):
-                    yield trace, {_SPAN: span, _EVENT: vars(event)}
+                event = event_of(
+                    (id_of(log.get("traceId"), 16), id_of(log.get("spanId"), 8)),
+                    log.get("eventName"),
+                    time_of(log.get("timeUnixNano")) or time_of(log.get("observedTimeUnixNano")),
+                    attributes_of(log),
+                    value_of(log.get("body")),
+                )
+                if event:
+                    yield event
 
 
-def _event(log: Json) -> Event:
-    attributes, body = attributes_of(log), value_of(log.get("body"))
-    name = log.get("eventName") or value_at(attributes, "event.name")
-    time = time_of(log.get("timeUnixNano")) or time_of(log.get("observedTimeUnixNano"))
+def event_of(
+    ids: tuple[str, str], name: object, time: int | None, attributes: Json, body: object
+) -> tuple[str, Json] | None:
+    """The event that a log is, with its trace; None if it is no such event of a span.
+
+    Args:
+        ids: of the trace and the span.
+        name: of the event, which may be among the attributes instead.
+        time: in nanoseconds after 1970.
+        attributes: of the log.
+        body: likewise.
+    """
+    trace, span = ids
+    name = str(name or value_at(attributes, "event.name") or "")
+    if not (trace and span and name.startswith(_OURS)):
+        return None
     told = object_in(body) or ({} if body is None else {_field_of(body): body})
-    return Event(str(name or ""), time or 0, {**attributes, **told})
+    return trace, {_SPAN: span, _EVENT: vars(Event(name, time or 0, {**attributes, **told}))}
 
 
 def _field_of(body: object) -> str:

@@ -1,13 +1,23 @@
-"""Values of OTLP's JSON as plain ones."""
+"""What OTLP's JSON and its protobuf have in common, and values of its JSON as plain ones."""
 
 import base64
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from kp_batch.conversion.conversation.attributes import OtelSpan
 from kp_batch.conversion.conversation.messages import Json, as_object
+from kp_batch.conversion.model import Rejected, SourceRecord
 
+REQUEST, LOGS, METRICS = "resourceSpans", "resourceLogs", "resourceMetrics"
 # What is raised by JSON of another form.
 FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+
+
+def record_of(trace: str, span: OtelSpan, line: int | None) -> SourceRecord | Rejected:
+    """The record of a span; one without its ids is refused."""
+    if not trace or not span.id:
+        return Rejected(["missing_id"], "a span without its ids", line=line)
+    return SourceRecord(trace, span.to_json(), line)
 
 
 def time_of(value: str | float | None) -> int | None:
