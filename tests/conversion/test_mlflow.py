@@ -127,6 +127,41 @@ def test_spans_of_mlflow_2_are_read(tmp_path: Path) -> None:
     assert made.draft.origin == trace.origin
 
 
+def numbered(row: Row) -> Row:
+    """A trace as MLflow 3.5 has it, which numbers spans of one name, and tells no levels."""
+    names = [each["name"] for each in row["data"]["spans"]]
+    for place, each in enumerate(row["data"]["spans"]):
+        if names.count(each["name"]) > 1:
+            each["name"] += f"_{names[: place + 1].count(each['name'])}"
+        each["attributes"].pop("mlflow.spanLogLevel")
+    return row
+
+
+def test_spans_of_one_name_that_mlflow_has_numbered_are_of_one_tool(tmp_path: Path) -> None:
+    row = numbered(rows()[0])
+    assert {"find_order_1", "find_order_2"} <= {each["name"] for each in row["data"]["spans"]}
+    made = drafted("mlflow", written(tmp_path, row), RECOVERY)
+    assert transcript(made.draft) == transcript(recorded(OPENAI))
+
+
+@pytest.mark.parametrize("names", [("look_1", "see_2"), ("look_1", "look_3"), ("look_1", "look")])
+def test_other_numbers_are_parts_of_names(tmp_path: Path, names: tuple[str, str]) -> None:
+    (trace,) = KITS["mlflow"].make("aa", AT, 1.0)["traces.jsonl"]
+    for place, name in enumerate(names, 1):
+        tool = {**trace["data"]["spans"][1], "span_id": f"{place}" * 16, "name": name}
+        tool["attributes"] = {"mlflow.spanType": '"TOOL"', "mlflow.spanInputs": f"{place}"}
+        trace["data"]["spans"].append(tool)
+    steps = transcript(drafted("mlflow", written(tmp_path, trace)).draft)
+    assert [step[1] for step in steps if step[0] == "tool_call"] == [*names]
+
+
+@pytest.mark.parametrize("output", ["so", ["so"]])
+def test_a_model_may_answer_with_a_list_of_texts(tmp_path: Path, output: object) -> None:
+    (trace,) = KITS["mlflow"].make("aa", AT, 1.0)["traces.jsonl"]
+    trace["data"]["spans"][1]["attributes"]["mlflow.spanOutputs"] = json.dumps(output)
+    assert transcript(drafted("mlflow", written(tmp_path, trace)).draft) == [("thought", "so")]
+
+
 def feedback(value: object, at: str = "2026-08-03T09:00:00Z", **more: Any) -> Row:
     judged = {"assessment_name": "right", "last_update_time": at, "feedback": {"value": value}}
     return {**judged, **more}

@@ -17,6 +17,7 @@ from kp_batch.conversion.conversation.messages import (
     ToolResult,
     id_text,
     object_in,
+    text_of,
 )
 from kp_batch.conversion.conversation.payloads import asked_in, messages_in, messages_of
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
@@ -74,6 +75,8 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
     output = json_at(span.attributes, "mlflow.spanOutputs")
     if output is None:
         return ()
+    if isinstance(output, list) and all(isinstance(each, str) for each in output):
+        return [Message("assistant", text_of(output))]  # as DSPy has it
     return [message for message in messages_of(output) if message.role in ("assistant", "tool")]
 
 

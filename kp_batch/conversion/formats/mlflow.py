@@ -4,6 +4,7 @@ Of what a trace has besides spans its assessments, tags and metadata are kept: p
 spans, and everything else says where MLflow stores it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +112,8 @@ def _id(value: object, size: int) -> str:
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`; the records are those of `OtelSpan`, and what the trace has besides."""
     infos = [record.payload["info"] for record in records if "info" in record.payload]
-    made = draft_of_spans(trace, [x for x in records if "info" not in x.payload], rules)
+    own = [record for record in records if "info" not in record.payload]
+    made = draft_of_spans(trace, [*_of_bare_names(own)], rules)
     if not infos or not isinstance(made, TraceDraft):
         return made
     tags = as_object(infos[-1].get("tags"))
@@ -130,6 +132,20 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
         },
         origin=replace(made.origin, session=session or made.origin.session),
     )
+
+
+def _of_bare_names(records: Sequence[SourceRecord]) -> Iterator[SourceRecord]:
+    """The records of spans, without the numbers by which 3.5 tells spans of one name apart."""
+    numbers = defaultdict[str, set[str]](set)
+    for record in records:
+        if "mlflow.spanLogLevel" not in record.payload["attributes"]:  # which later ones have
+            name, _, number = record.payload["name"].rpartition("_")
+            numbers[name].add(number)
+    for record in records:
+        name = record.payload["name"].rpartition("_")[0]
+        counted = {str(number) for number in range(1, max(len(numbers[name]), 2) + 1)}
+        is_bare = numbers[name] != counted
+        yield record if is_bare else replace(record, payload={**record.payload, "name": name})
 
 
 def _scores(infos: Sequence[Json], root: str | None) -> list[Score]:
