@@ -240,6 +240,27 @@ def test_tools_of_claude_code_have_their_own_names(tmp_path: Path) -> None:
     ]
 
 
+def test_models_of_bedrock_answer_in_blocks(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": [{"text": "where?"}]}
+    use = {"toolUse": {"toolUseId": "c", "name": "look", "input": {"at": 1}}}
+    calls = {"role": "assistant", "content": [{"text": "hm"}, use]}
+    found = {"toolResult": {"toolUseId": "c", "content": [{"text": "found"}], "status": "error"}}
+    given = [asked, calls, {"role": "user", "content": [found]}]
+    says = {"role": "assistant", "content": [{"text": "here"}]}
+    draft = exported(
+        tmp_path,
+        of_kind(0, "AGENT", {"question": "where?"}, None, parent=None),
+        of_kind(1, "LLM", {"messages": [asked]}, {"output": {"message": calls}}),
+        of_kind(2, "LLM", {"messages": given}, {"output": {"message": says}}),
+    )
+    assert transcript(draft) == [
+        ("thought", "hm"),
+        ("tool_call", "look", '{"at":1}'),
+        ("observation", "found"),
+        ("thought", "here"),
+    ]
+
+
 def test_what_a_span_says_in_another_dialect_comes_first(tmp_path: Path) -> None:
     both = chat(1, TALK, [text("assistant", "so")])
     both["attributes"] += attributes({"mlflow.spanType": '"LLM"', "mlflow.spanOutputs": '"no"'})

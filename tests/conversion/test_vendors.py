@@ -11,6 +11,7 @@ from kp_batch.conversion.vendors import (
     Reader,
     ai_sdk,
     anthropic,
+    converse,
     gemini,
     genai,
     langchain,
@@ -66,6 +67,9 @@ PARTS: list[tuple[Reader, dict[str, Any], object]] = [
         {"type": "tool-call", "toolCallId": "c", "toolName": "look", "input": GIVEN},
         CALL,
     ),
+    (converse.read, {"toolUse": {"toolUseId": "c", "name": "look", "input": GIVEN}}, CALL),
+    (converse.read, {"toolResult": {"toolUseId": "c", "content": [{"text": "found"}]}}, RESULT),
+    (converse.read, {"reasoningContent": {"reasoningText": {"text": "hm"}}}, Reasoning("hm")),
     (
         ai_sdk.read,
         {"type": "tool-result", "toolCallId": "c", "output": {"type": "text", "value": "found"}},

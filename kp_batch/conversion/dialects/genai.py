@@ -30,8 +30,8 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import messages_in, messages_of, without_role
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
-from kp_batch.conversion.dialects import converse
 from kp_batch.conversion.vendors import message_of
+from kp_batch.conversion.vendors.converse import blocks_in, plain
 
 FAMILIES = ("gen_ai.",)
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
@@ -101,7 +101,7 @@ def _run_of_events(span: OtelSpan) -> tuple[object, object]:
     told = {event.name: _fields(event).get("content") for event in span.events}
     if _CHOICE not in told:
         return next(calls, None), next(results, None)
-    return told.get(_TOOL_MESSAGE), converse.plain(told[_CHOICE])
+    return told.get(_TOOL_MESSAGE), plain(told[_CHOICE])
 
 
 def payload(span: OtelSpan) -> object:
@@ -186,7 +186,7 @@ def _messages(span: OtelSpan, name: str) -> list[Message]:
 
 
 def _plain(result: ToolResult) -> ToolResult:
-    return replace(result, content=converse.plain(result.content))
+    return replace(result, content=plain(result.content))
 
 
 def spoken(events: Iterable[Event]) -> list[Message]:
@@ -198,10 +198,9 @@ def spoken(events: Iterable[Event]) -> list[Message]:
 
 
 def _messages_of(event: Event) -> Iterator[Message | None]:
-    fields, role = _fields(event), _SPEAKERS[event.name]
-    in_blocks = converse.message_of(role, fields.get("content"))
-    yield in_blocks or message_of(_usual(event))
-    yield converse.message_of("tool", fields.get("tool.result"))
+    yield message_of(_usual(event))
+    if results := blocks_in(_fields(event).get("tool.result")):
+        yield message_of({"role": "tool", "content": results})
 
 
 def _fields(event: Event) -> Json:
@@ -228,7 +227,7 @@ def _usual(event: Event) -> Json:
         role = as_object(content).get("role") or message["role"]
         message = {"role": role, "parts": as_object(content)["parts"]}
     elif content != _ELIDED:
-        message["content"] = converse.blocks_in(content) or content
+        message["content"] = blocks_in(content) or content
     if calls := list_at(fields, "tool_calls"):
         message["tool_calls"] = calls
     if (call_id := fields.get("id")) is not None:

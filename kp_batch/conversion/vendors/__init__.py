@@ -27,7 +27,15 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
     text_of_part,
 )
-from kp_batch.conversion.vendors import ai_sdk, anthropic, gemini, genai, langchain, openai
+from kp_batch.conversion.vendors import (
+    ai_sdk,
+    anthropic,
+    converse,
+    gemini,
+    genai,
+    langchain,
+    openai,
+)
 
 Reader = Callable[[Json], list[Piece] | None]
 Readers = tuple[Reader, ...]  # the first one counts that knows a part
@@ -37,6 +45,7 @@ GEMINI: Readers = (gemini.read,)
 GENAI: Readers = (genai.read,)
 ANY: Readers = (
     *(langchain.read, genai.read, anthropic.read, openai.read, gemini.read, ai_sdk.read),
+    converse.read,
 )
 _EVENT = "gen_ai.event.content"
 _BODY = ("content", "parts", "tool_calls", "function_call")

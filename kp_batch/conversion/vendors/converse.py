@@ -1,0 +1,62 @@
+"""The blocks of Bedrock's Converse, which Strands and botocore have, too."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Piece,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+    as_object,
+    id_text,
+    joined,
+    list_in,
+)
+
+_LEFT_OUT = ("image", "document", "video", "audio", "guardContent", "cachePoint", "searchResult")
+_CALL, _RESULT, _REASONING, _CITED = "toolUse", "toolResult", "reasoningContent", "citationsContent"
+_KNOWN = {"text", _CALL, _RESULT, _REASONING, _CITED, "json", *_LEFT_OUT}
+
+
+def read(part: Json) -> list[Piece] | None:
+    """The piece that a block is; None if it is none of these."""
+    if use := as_object(part.get(_CALL)):
+        name = str(use.get("name") or "")
+        return [ToolCall(name, use.get("input"), id_text(use.get("toolUseId")))]
+    if result := as_object(part.get(_RESULT)):
+        failed = result.get("status") == "error"
+        content = plain(result.get("content"))
+        return [ToolResult(content, id_text(result.get("toolUseId")), failed)]
+    if reasoning := as_object(part.get(_REASONING)):
+        return [Reasoning(str(as_object(reasoning.get("reasoningText")).get("text") or ""))]
+    return [_text_of(part)] if _CITED in part else None
+
+
+def blocks_in(content: object) -> Sequence[Json]:
+    """The blocks that a content is, may it be JSON; none if it is something else.
+
+    Each has one key, its kind. One that is known is enough: others come with each version.
+    """
+    items = list_in(content)
+    kinds = [key for item in items if isinstance(item, dict) and len(item) == 1 for key in item]
+    if len(kinds) == len(items) and not _KNOWN.isdisjoint(kinds):
+        return cast("Sequence[Json]", items)
+    return ()
+
+
+def plain(content: object) -> object:
+    """A tool's result as text or as its value, if it is in blocks; else as it is."""
+    blocks = blocks_in(content)
+    if len(blocks) == 1 and "json" in blocks[0]:
+        return blocks[0]["json"]
+    if blocks and all("text" in block for block in blocks):
+        return joined([_text_of(block) for block in blocks])
+    return content
+
+
+def _text_of(block: Json) -> str:
+    text = block.get("text")
+    cited = list_in(as_object(block.get(_CITED)).get("content"))
+    return text if isinstance(text, str) else joined([_text_of(as_object(x)) for x in cited])
