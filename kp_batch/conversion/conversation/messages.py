@@ -46,14 +46,16 @@ class JsonText(str):  # noqa: SLOT000 (its default needs a dictionary)
 
     @classmethod
     def of(cls, field: str, value: object, *, or_text: bool = False) -> object:
-        """The value of a field; a text as one of these.
+        """The value of a field; a text as one of these, unless it is one of another field.
 
         Args:
             field: its name.
             value: any.
             or_text: whether the field may hold any text instead: then no object or list is none.
         """
-        is_json = isinstance(value, str) and (not or_text or value.lstrip()[:1] in ("{", "["))
+        if not isinstance(value, str) or isinstance(value, cls):
+            return value
+        is_json = not or_text or value.lstrip()[:1] in ("{", "[")
         return cls(field, value) if is_json else value
 
 

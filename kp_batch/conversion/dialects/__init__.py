@@ -1,9 +1,9 @@
 """The dialects of OpenTelemetry: how each maker tells what an agent did in a span.
 
-A dialect is a module of functions of a span, so that a quirk of one moves no other.
+A dialect is a module with a table, so that a quirk of one moves no other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -19,6 +19,7 @@ from kp_batch.conversion.dialects import (
     openllmetry,
     pydantic_ai,
 )
+from kp_batch.conversion.dialects.dialect import Dialect
 
 
 @dataclass(slots=True)
@@ -38,45 +39,11 @@ class Told:
     of_trace: list[Score] = field(default_factory=list[Score])
 
 
-@dataclass(frozen=True)
-class _Dialect:
-    """One dialect.
-
-    Attributes:
-        families: the beginnings of all names that it tells anything in, up to the second dot.
-        content_of: gives the content of a span; None if it has none.
-        input_of: gives the input of a span; None if it has none.
-        scores: gives the scores of a span.
-        of_trace: gives the scores of its trace that a span has.
-        is_repeated: whether a span has no content but what others have.
-    """
-
-    families: tuple[str, ...]
-    content_of: Callable[[OtelSpan], SpanContent | None]
-    input_of: Callable[[OtelSpan], object] | None = None
-    scores: Callable[[OtelSpan], list[Score]] | None = None
-    of_trace: Callable[[OtelSpan], list[Score]] | None = None
-    is_repeated: Callable[[OtelSpan], bool] | None = None
-
-
 # The first one counts where several tell the same. OpenTelemetry's own stands before those of
 # makers who add theirs to it, but after runs of tools by OpenLLMetry, which has its JSON in both.
 _DIALECTS = (
-    _Dialect(
-        openinference.FAMILIES,
-        openinference.content_of,
-        openinference.payload,
-        openinference.scores,
-        openinference.scores_of_trace,
-    ),
-    _Dialect(langsmith.FAMILIES, langsmith.content_of, is_repeated=langsmith.is_template),
-    _Dialect(openllmetry.RUNS, openllmetry.run_of),
-    _Dialect(genai.FAMILIES, genai.content_of, genai.payload, genai.scores),
-    _Dialect(ai_sdk.FAMILIES, ai_sdk.content_of, ai_sdk.payload),
-    _Dialect(openllmetry.FAMILIES, openllmetry.content_of, openllmetry.payload),
-    _Dialect(pydantic_ai.FAMILIES, pydantic_ai.content_of, pydantic_ai.payload),
-    _Dialect(adk.FAMILIES, adk.content_of, is_repeated=adk.is_repeated),
-    _Dialect(mlflow.FAMILIES, mlflow.content_of, mlflow.payload),
+    *(openinference.DIALECT, langsmith.DIALECT, openllmetry.RUNS, genai.DIALECT, ai_sdk.DIALECT),
+    *(openllmetry.DIALECT, pydantic_ai.DIALECT, adk.DIALECT, mlflow.DIALECT),
 )
 
 
@@ -84,28 +51,25 @@ def read(span: OtelSpan) -> Told:
     """Read a span in the dialects that its names belong to."""
     told, is_repeated = Told(), False
     for dialect in _spoken(span.families):
-        if dialect.is_repeated:
-            is_repeated = is_repeated or dialect.is_repeated(span)
+        is_repeated = is_repeated or dialect.is_repeated(span)
         if not _is_whole(told.content):
-            told.content = _joined(told.content, dialect.content_of(span))
-        if dialect.input_of and told.input is None:
-            told.input = dialect.input_of(span)
-        if dialect.scores:
-            told.scores += dialect.scores(span)
-        if dialect.of_trace:
-            told.of_trace += dialect.of_trace(span)
+            told.content = _joined(told.content, dialect.content(span))
+        if told.input is None:
+            told.input = dialect.input(span)
+        told.scores += dialect.scores(span)
+        told.of_trace += dialect.of_trace(span)
     if is_repeated:
         told.content = None
     return told
 
 
 @lru_cache(maxsize=1 << 10)  # most spans have the same few
-def _spoken(families: frozenset[str]) -> Sequence[_Dialect]:
+def _spoken(families: frozenset[str]) -> Sequence[Dialect]:
     """The dialects that names of these families may be of."""
     return [dialect for dialect in _DIALECTS if any(_is_of(each, dialect) for each in families)]
 
 
-def _is_of(family: str, dialect: _Dialect) -> bool:
+def _is_of(family: str, dialect: Dialect) -> bool:
     is_nested = any(own.startswith(f"{family}.") for own in dialect.families)
     return is_nested or family.startswith(dialect.families)
 

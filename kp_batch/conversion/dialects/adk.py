@@ -12,15 +12,15 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import messages_in
 from kp_batch.conversion.conversation.spans import ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects.dialect import Dialect
 from kp_batch.conversion.vendors import GEMINI
 
-FAMILIES = ("gcp.vertex",)
 _PREFIX = "gcp.vertex.agent."
 _MERGED = "(merged tools)"
 _UNKNOWN = ("N/A", "<not specified>", "<not serializable>")
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
+def _content_of(span: OtelSpan) -> SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
     arguments, result = _told(span, "tool_call_args"), _told(span, "tool_response")
     if arguments == result == "{}":  # content is not recorded
@@ -40,7 +40,7 @@ def content_of(span: OtelSpan) -> SpanContent | None:
     return ModelCall(_messages(prompt), _messages(answer))
 
 
-def is_repeated(span: OtelSpan) -> bool:
+def _is_repeated(span: OtelSpan) -> bool:
     """Whether a span has the results of several tools at once, which have spans of their own."""
     return value_at(span.attributes, "gen_ai.tool.name") == _MERGED
 
@@ -69,3 +69,6 @@ def _bare(result: object) -> object:
     """A result that is no object, without the one that ADK puts it into."""
     inner = object_in(result)
     return inner["result"] if inner.keys() == {"result"} else result
+
+
+DIALECT = Dialect(("gcp.vertex",), hook=_content_of, is_repeated=_is_repeated)

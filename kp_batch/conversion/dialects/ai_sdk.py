@@ -6,56 +6,34 @@ from typing import cast
 from kp_batch.conversion.conversation.attributes import OtelSpan, first_value, json_at, value_at
 from kp_batch.conversion.conversation.messages import (
     Message,
-    ToolCall,
-    ToolResult,
     as_object,
     as_text,
-    id_text,
     list_in,
     object_in,
     parse_json,
 )
-from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects.dialect import Dialect, Kind, json_of, value_of
 from kp_batch.conversion.vendors import AI_SDK, message_of
 from kp_batch.conversion.vendors.ai_sdk import call_of
 
-FAMILIES = ("ai.",)
 _RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
-_CALLS = tuple(f"{run}.do{kind}" for run in _RUNS for kind in ("Generate", "Stream"))
-_TOOL = "ai.toolCall"
+_CALLS = tuple(f"{run}.do{each}" for run in _RUNS for each in ("Generate", "Stream"))
 # `ai.result.*` up to 3.
 _TEXT = ("ai.response.text", "ai.result.text")
 _OBJECT = ("ai.response.object", "ai.result.object")
 _TOOL_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of a span in this dialect; None if it has none."""
+def _kind(span: OtelSpan) -> Kind | None:
     operation = value_at(span.attributes, "ai.operationId")
-    if operation == _TOOL:
-        return _run(span)
+    if operation == "ai.toolCall":
+        return "tool"
     if operation in _CALLS:
-        prompt = _messages(json_at(span.attributes, "ai.prompt.messages"))
-        return ModelCall(prompt, _answer(span))
-    if operation in _RUNS:
-        name = value_at(span.attributes, "ai.telemetry.functionId")
-        return AgentRun(_prompt(span), _answer(span), str(name or ""))
-    return None
+        return "model"
+    return "agent" if operation in _RUNS else None
 
 
-def payload(span: OtelSpan) -> object:
-    """The input of a span; None if it has none."""
-    return json_at(span.attributes, "ai.prompt", "ai.prompt.messages")
-
-
-def _run(span: OtelSpan) -> ToolRun:
-    name, call_id = (value_at(span.attributes, f"{_TOOL}.{x}") for x in ("name", "id"))
-    arguments, result = (json_at(span.attributes, f"{_TOOL}.{x}") for x in ("args", "result"))
-    call = ToolCall(str(name or ""), arguments, id_text(call_id))
-    return ToolRun(call, ToolResult(result, call.id, span.failed))
-
-
-def _prompt(span: OtelSpan) -> Sequence[Message]:
+def _asked(span: OtelSpan) -> Sequence[Message]:
     prompt = object_in(json_at(span.attributes, "ai.prompt"))
     text = prompt.get("prompt")
     if isinstance(text, str):
@@ -83,3 +61,19 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
         tuple(map(call_of, calls)),
     )
     return [answer] if answer.thought or answer.calls else []
+
+
+DIALECT = Dialect(
+    families=("ai.",),
+    kind=_kind,
+    prompt=lambda span: _messages(json_at(span.attributes, "ai.prompt.messages")),
+    answer=_answer,
+    asked=_asked,
+    answered=_answer,
+    agent=value_of("ai.telemetry.functionId"),
+    tool=value_of("ai.toolCall.name"),
+    call_id=value_of("ai.toolCall.id"),
+    arguments=json_of("ai.toolCall.args"),
+    result=json_of("ai.toolCall.result"),
+    input=json_of("ai.prompt", "ai.prompt.messages"),
+)

@@ -30,10 +30,10 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import messages_in, messages_of, without_role
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects.dialect import Dialect
 from kp_batch.conversion.vendors import message_of
 from kp_batch.conversion.vendors.converse import blocks_in, plain
 
-FAMILIES = ("gen_ai.",)
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
 _AGENT = ("invoke_agent", "create_agent", "invoke_workflow", "plan")
 _TOOL, _RETRIEVER = "execute_tool", "retrieval"
@@ -63,7 +63,7 @@ _SPEAKERS: Mapping[str, Role] = {
 }
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
+def _content_of(span: OtelSpan) -> SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
     operation = value_at(span.attributes, "gen_ai.operation.name")
     is_known = operation in _OPERATIONS
@@ -104,7 +104,7 @@ def _run_of_events(span: OtelSpan) -> tuple[object, object]:
     return told.get(_TOOL_MESSAGE), plain(told[_CHOICE])
 
 
-def payload(span: OtelSpan) -> object:
+def _input(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
     value = _attribute(span, _PROMPT)
     if value is not None:
@@ -117,7 +117,7 @@ def payload(span: OtelSpan) -> object:
     return [message for message in messages if len(message) > 1] or None
 
 
-def scores(span: OtelSpan) -> list[Score]:
+def _scores(span: OtelSpan) -> list[Score]:
     """The scores of a span."""
     if not span.events:
         return []
@@ -244,3 +244,6 @@ def _vendors_answer(value: object) -> list[Message]:
         pairs = ((value_at(item, "tool.name"), value_at(item, "tool.args")) for item in items)
         return [Message("assistant", calls=tuple(ToolCall(str(x), y) for x, y in pairs))]
     return [Message("assistant", value)]
+
+
+DIALECT = Dialect(("gen_ai.",), hook=_content_of, input=_input, scores=_scores)

@@ -1,64 +1,30 @@
-"""LangSmith's runs, as its own exports tell them, and as its exporter does in spans."""
+"""LangSmith's runs, as its exporter tells them in spans, and as rows of its exports."""
 
 import ast
-from collections.abc import Sequence
 from typing import cast
 
-from kp_batch.conversion.conversation import spans
-from kp_batch.conversion.conversation.attributes import OtelSpan, json_at, value_at
-from kp_batch.conversion.conversation.messages import (
-    Json,
-    Message,
-    Role,
-    ToolCall,
-    ToolResult,
-    parse_json,
-)
+from kp_batch.conversion.conversation.attributes import OtelSpan, value_at
+from kp_batch.conversion.conversation.messages import Json, Message, Role, parse_json
 from kp_batch.conversion.conversation.payloads import (
     asked_in,
     messages_in,
     objective_in,
     without_role,
 )
+from kp_batch.conversion.dialects.dialect import Dialect, Kind, json_of, value_of
 
-FAMILIES = ("langsmith.",)
-_KIND = "langsmith.span.kind"
-AGENT = "agent"  # no type of LangSmith's: a chain that is the root
-_OF_MODELS: Sequence[Role] = ("assistant", "tool")  # the latter where the provider runs tools
+KIND, INPUTS, OUTPUTS = "langsmith.span.kind", "gen_ai.prompt", "gen_ai.completion"
+_KINDS: dict[object, Kind] = {"llm": "model", "tool": "tool", "retriever": "retriever"}
+_INPUTS, _OUTPUTS = json_of(INPUTS), json_of(OUTPUTS)
 _LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 
 
-def content_of(span: OtelSpan) -> spans.SpanContent | None:
-    """The content of a span in this dialect; None if it has none."""
-    kind = value_at(span.attributes, _KIND)
-    if kind is None:
-        return None
-    inputs, outputs = (json_at(span.attributes, f"gen_ai.{x}") for x in ("prompt", "completion"))
-    if inputs is None and outputs is None:
-        return None
-    name = value_at(span.attributes, "langsmith.trace.name") or span.name
-    kind = AGENT if kind == "chain" and not span.parent else kind
-    run = {"run_type": kind, "name": name, "inputs": inputs, "outputs": outputs}
-    return content_of_run({**run, "error": span.failed})
-
-
-def is_template(span: OtelSpan) -> bool:
-    """Whether a span fills in a prompt, though its operation says that it calls a model."""
-    return value_at(span.attributes, _KIND) == "prompt"
-
-
-def content_of_run(run: Json) -> spans.SpanContent | None:
-    """The content of a run, of its type, name, inputs, outputs and error; None if it has none."""
-    if run["run_type"] == "llm":
-        return spans.ModelCall(
-            messages_in(run.get("inputs")), _answer(run.get("outputs"), *_OF_MODELS)
-        )
-    if run["run_type"] in ("tool", "retriever"):
-        return spans.ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
-    if run["run_type"] == AGENT:
-        answer = _answer(run.get("outputs"), "assistant")
-        return spans.AgentRun(asked_in(run.get("inputs")), answer, is_chain=True)
-    return None
+def _kind(span: OtelSpan) -> Kind | None:
+    """The kind of a span with content; a chain is an agent where it is the root."""
+    if INPUTS not in span.attributes and _INPUTS(span) is None and _OUTPUTS(span) is None:
+        return None  # rows always have the name, may the content be missing
+    kind = value_at(span.attributes, KIND)
+    return "chain" if kind == "chain" and not span.parent else _KINDS.get(str(kind))
 
 
 def _answer(outputs: object, *roles: Role) -> list[Message]:
@@ -77,15 +43,16 @@ def _text_of(value: object) -> str:
     return objective_in(value) if isinstance(value, (str, dict)) else ""
 
 
-def _call(run: Json) -> ToolCall:
-    arguments, call_id = parse_json(run.get("inputs")), ""
+def _call(span: OtelSpan) -> tuple[object, str]:
+    """The arguments of a call, and its id."""
+    arguments = parse_json(_INPUTS(span))
     if isinstance(arguments, dict):
         inputs = cast("Json", arguments)
         if inputs.get("type") == "tool_call" and "args" in inputs:
-            arguments, call_id = inputs["args"], str(inputs.get("id") or "")
-        elif set(inputs) == {"input"} and isinstance(inputs["input"], str):
-            arguments = _arguments(inputs["input"]) or arguments
-    return ToolCall(run.get("name") or "", arguments, call_id)
+            return inputs["args"], str(inputs.get("id") or "")
+        if set(inputs) == {"input"} and isinstance(inputs["input"], str):
+            return _arguments(inputs["input"]) or arguments, ""
+    return arguments, ""
 
 
 def _arguments(text: str) -> Json | None:
@@ -99,11 +66,24 @@ def _arguments(text: str) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def _result(run: Json) -> ToolResult:
-    failed = run.get("status") == "error" or run["error"]
-    content = parse_json(run.get("outputs"))
+def _result(span: OtelSpan) -> object:
+    content = parse_json(_OUTPUTS(span))
     if content == {}:
-        content = None  # what LangSmith has where nothing came out
-    if isinstance(content, dict) and set(content) == {"output"}:
-        content = content["output"]
-    return ToolResult(content, failed=failed)
+        return None  # what LangSmith has where nothing came out
+    is_wrapped = isinstance(content, dict) and set(content) == {"output"}
+    return cast("Json", content)["output"] if is_wrapped else content
+
+
+DIALECT = Dialect(
+    families=("langsmith.",),
+    kind=_kind,
+    prompt=lambda span: messages_in(_INPUTS(span)),
+    answer=lambda span: _answer(_OUTPUTS(span), "assistant", "tool"),  # which a provider runs
+    asked=lambda span: asked_in(_INPUTS(span)),
+    answered=lambda span: _answer(_OUTPUTS(span), "assistant"),
+    tool=value_of("langsmith.trace.name"),
+    call_id=lambda span: _call(span)[1],
+    arguments=lambda span: _call(span)[0],
+    result=_result,
+    is_repeated=lambda span: value_at(span.attributes, KIND) == "prompt",  # fills in a template
+)

@@ -3,32 +3,22 @@
 from collections.abc import Mapping, Sequence
 
 from kp_batch.bounds import TooLargeError, loads
-from kp_batch.conversion.conversation.attributes import (
-    OtelSpan,
-    agent_name,
-    first_value,
-    json_at,
-    value_at,
-)
-from kp_batch.conversion.conversation.messages import (
-    Json,
-    Message,
-    ToolCall,
-    ToolResult,
-    id_text,
-    object_in,
-    text_of,
-)
+from kp_batch.conversion.conversation.attributes import OtelSpan, agent_name, json_at, value_at
+from kp_batch.conversion.conversation.messages import Json, Message, object_in, text_of
 from kp_batch.conversion.conversation.payloads import asked_in, messages_in, messages_of
-from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects.dialect import Dialect, Kind, json_of, value_of
 
-FAMILIES = ("mlflow.",)
 MODEL = "mlflow.llm.model"
 _KIND = "mlflow.spanType"
-_MODELS = ("LLM", "CHAT_MODEL")
-_RETRIEVER = "RETRIEVER"
-_CLAUDE_CODE = "tool_name"  # whose spans are called otherwise than its tools
-_CALL_IDS = ("tool_id", "tool_call_id")  # Claude Code's, LangChain's
+_KINDS: Mapping[str, Kind] = {
+    "LLM": "model",
+    "CHAT_MODEL": "model",
+    "AGENT": "agent",
+    "TOOL": "tool",
+    "RETRIEVER": "retriever",
+}
+_TOOL = "tool_name"  # Claude Code's, whose spans are called otherwise
+_INPUT = json_of("mlflow.spanInputs")
 
 
 def plain(attributes: Json) -> Json:
@@ -49,26 +39,10 @@ def _value_of(value: object) -> object:
         return value
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of a span in this dialect; None if it has none.
-
-    A root of another type may be an agent, as functions and chains are.
-    """
+def _kind(span: OtelSpan) -> Kind | None:
+    """The kind of a span; a root of another type may be an agent, as functions and chains are."""
     kind = str(value_at(span.attributes, _KIND) or "").upper()
-    if kind in _MODELS:
-        return ModelCall(messages_in(payload(span)), _answer(span))
-    if kind in ("TOOL", _RETRIEVER):
-        return _run(span, is_retriever=kind == _RETRIEVER)
-    if kind == "AGENT":
-        return AgentRun(asked_in(payload(span)), _answer(span), agent_name(span.name))
-    if kind and not span.parent:
-        return AgentRun(asked_in(payload(span)), _answer(span), is_chain=True)
-    return None
-
-
-def payload(span: OtelSpan) -> object:
-    """The input of a span; None if it has none."""
-    return json_at(span.attributes, "mlflow.spanInputs")
+    return _KINDS.get(kind, "chain" if kind and not span.parent else None)
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
@@ -80,11 +54,23 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
     return [message for message in messages_of(output) if message.role in ("assistant", "tool")]
 
 
-def _run(span: OtelSpan, *, is_retriever: bool) -> ToolRun:
-    name = value_at(span.attributes, _CLAUDE_CODE)
-    call_id = id_text(first_value(span.attributes, _CALL_IDS))
+def _result(span: OtelSpan) -> object:
     result = value_at(span.attributes, "mlflow.spanOutputs")
-    if name:
-        result = object_in(result).get("result", result)
-    call = ToolCall(str(name or span.name), payload(span), call_id)
-    return ToolRun(call, ToolResult(result, call_id, span.failed), is_retriever)
+    is_wrapped = value_at(span.attributes, _TOOL) is not None
+    return object_in(result).get("result", result) if is_wrapped else result
+
+
+DIALECT = Dialect(
+    families=("mlflow.",),
+    kind=_kind,
+    prompt=lambda span: messages_in(_INPUT(span)),
+    answer=_answer,
+    asked=lambda span: asked_in(_INPUT(span)),
+    answered=_answer,
+    agent=lambda span: agent_name(span.name),
+    tool=value_of(_TOOL),
+    call_id=value_of("tool_id", "tool_call_id"),  # the latter is LangChain's
+    arguments=_INPUT,
+    result=_result,
+    input=_INPUT,
+)

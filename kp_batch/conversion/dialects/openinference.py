@@ -1,9 +1,8 @@
 """OpenInference's dialect of spans: `openinference.span.kind`, `llm.*`, `tool.*`, annotations."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import (
     OtelSpan,
     Score,
@@ -23,9 +22,10 @@ from kp_batch.conversion.conversation.messages import (
     joined,
 )
 from kp_batch.conversion.conversation.payloads import answer_of, asked_in, messages_in
+from kp_batch.conversion.conversation.spans import has_content
+from kp_batch.conversion.dialects.dialect import Dialect, Kind, value_of
 
 _HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
-FAMILIES = ("openinference.", "input.", "annotations", "evaluations", "trace.")
 _PART_TEXT = "message_content.text"
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 _REASONING = ("reasoning", "thinking")
@@ -35,32 +35,21 @@ _HOSTED = re.compile(
     r'"type": ?"(?:(?!function_|tool_|custom_tool_)\w+_call|(?:server|mcp)_tool_use)"'
 )
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
+_KINDS: Mapping[str, Kind] = {
+    "LLM": "model",
+    "AGENT": "agent",
+    "TOOL": "tool",
+    "RETRIEVER": "retriever",
+}
 
 
-def content_of(span: OtelSpan) -> spans.SpanContent | None:
-    """The content of a span in this dialect; None if it has none."""
-    kind = str(value_at(span.attributes, "openinference.span.kind") or "").upper()
-    if kind == "LLM":
-        return spans.ModelCall(_prompt(span), _answer(span))
-    if kind in ("TOOL", "RETRIEVER"):
-        name = value_at(span.attributes, "tool.name") or span.name
-        call_id = str(value_at(span.attributes, "tool.id") or "")
-        output = _value(span, "output")
-        output = value_at(span.attributes, "retrieval.documents") if output is None else output
-        return spans.ToolRun(
-            ToolCall(str(name), payload(span), call_id),
-            ToolResult(_shown(output), call_id, span.failed),
-            is_retriever=kind == "RETRIEVER",
-        )
-    if kind == "AGENT":
-        prompt = _messages(span, "llm.input_messages") or asked_in(payload(span))
-        return spans.AgentRun(prompt, _answer(span), agent_name(span.name))
-    return None
-
-
-def payload(span: OtelSpan) -> object:
-    """The input of a span; None if it has none."""
+def _input(span: OtelSpan) -> object:
     return _shown(_value(span, "input"))
+
+
+def _result(span: OtelSpan) -> object:
+    output = _value(span, "output")
+    return _shown(value_at(span.attributes, "retrieval.documents") if output is None else output)
 
 
 def _value(span: OtelSpan, side: str) -> object:
@@ -68,16 +57,6 @@ def _value(span: OtelSpan, side: str) -> object:
     name = f"{side}.value"
     value, kind = (value_at(span.attributes, x) for x in (name, f"{side}.mime_type"))
     return value if kind == "text/plain" else JsonText.of(name, value, or_text=True)
-
-
-def scores(span: OtelSpan) -> list[Score]:
-    """The scores of a span."""
-    return _scores(span, "")
-
-
-def scores_of_trace(span: OtelSpan) -> list[Score]:
-    """The scores of its trace, which any span may have."""
-    return _scores(span, "trace.")
 
 
 def _scores(span: OtelSpan, scope: str) -> list[Score]:
@@ -94,14 +73,14 @@ def _prompt(span: OtelSpan) -> Sequence[Message]:
         return messages
     if prompts := _texts(span, "llm.prompts", "prompt.text"):
         return [Message("user", text) for text in prompts]
-    return messages_in(payload(span))
+    return messages_in(_input(span))
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.output_messages")
     if hosted := _hosted(_value(span, "output")):
         return hosted
-    if spans.has_content(messages):
+    if has_content(messages):
         return messages
     if choices := _texts(span, "llm.choices", "completion.text"):
         return [Message("assistant", text) for text in choices]
@@ -169,3 +148,23 @@ def _calls(item: object, parts: Sequence[object]) -> Iterator[ToolCall]:
 
 def _shown(value: object) -> object:
     return None if value == _HIDDEN else value
+
+
+DIALECT = Dialect(
+    families=("openinference.", "input.", "annotations", "evaluations", "trace."),
+    kind=lambda span: _KINDS.get(
+        str(value_at(span.attributes, "openinference.span.kind") or "").upper()
+    ),
+    prompt=_prompt,
+    answer=_answer,
+    asked=lambda span: _messages(span, "llm.input_messages") or asked_in(_input(span)),
+    answered=_answer,
+    agent=lambda span: agent_name(span.name),
+    tool=value_of("tool.name"),
+    call_id=value_of("tool.id"),
+    arguments=_input,
+    result=_result,
+    input=_input,
+    scores=lambda span: _scores(span, ""),
+    of_trace=lambda span: _scores(span, "trace."),
+)

@@ -28,12 +28,12 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import asked_in, messages_of, with_reasoning
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects.dialect import Dialect
 from kp_batch.conversion.vendors import message_of
 
-RUNS = ("traceloop.",)  # the families of runs of tools
-FAMILIES = ("gen_ai.prompt", "gen_ai.completion", "llm.", *RUNS)
 _PROMPTS = ("gen_ai.prompt", "llm.prompts")  # the latter in the first versions
 _COMPLETIONS = ("gen_ai.completion", "llm.completions")
+_OWN = "traceloop."
 _KIND = "traceloop.span.kind"
 _CALLS = ("chat", "completion")
 _REASONING = ("reasoning", "thinking")
@@ -45,7 +45,7 @@ _BACK = {"output": "kwargs", "outputs": "kwargs", "documents": "count"}
 _MCP = {"tool_name", "arguments"}
 
 
-def run_of(span: OtelSpan) -> ToolRun | None:
+def _run_of(span: OtelSpan) -> ToolRun | None:
     """The run of a tool that a span is in this dialect; None if it is none."""
     is_retriever = value_at(span.attributes, "gen_ai.operation.name") == _RETRIEVER
     if not is_retriever and value_at(span.attributes, _KIND) != "tool":
@@ -57,7 +57,7 @@ def run_of(span: OtelSpan) -> ToolRun | None:
     return ToolRun(call, ToolResult(result, id_, span.failed), is_retriever)
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
+def _content_of(span: OtelSpan) -> SpanContent | None:
     """The content of any other span in this dialect; None if it has none."""
     prompt, answer = (_numbered(span, names) for names in (_PROMPTS, _COMPLETIONS))
     if prompt or answer or value_at(span.attributes, "llm.request.type") in _CALLS:
@@ -66,10 +66,10 @@ def content_of(span: OtelSpan) -> SpanContent | None:
         return None
     back = _output(json_at(span.attributes, "traceloop.entity.output"))
     answer = [] if back in (None, "") else messages_of(back)
-    return AgentRun(asked_in(payload(span)), answer, _name_of(span))
+    return AgentRun(asked_in(_input(span)), answer, _name_of(span))
 
 
-def payload(span: OtelSpan) -> object:
+def _input(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
     value = json_at(span.attributes, "traceloop.entity.input")
     try:
@@ -141,3 +141,9 @@ def _told(item: Json, usual: str) -> list[Message]:
         }
     )
     return [message] if message else []
+
+
+RUNS = Dialect((_OWN,), hook=_run_of)
+DIALECT = Dialect(
+    ("gen_ai.prompt", "gen_ai.completion", "llm.", _OWN), hook=_content_of, input=_input
+)

@@ -15,10 +15,11 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import messages_in
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects.dialect import Dialect
 from kp_batch.conversion.dialects.genai import spoken
 from kp_batch.conversion.vendors import GENAI
 
-FAMILIES = (
+_FAMILIES = (
     *("events", "all_messages_events", "pydantic_ai.", "agent_name", "model_name"),
     *("tool_arguments", "tool_response"),
 )
@@ -26,7 +27,7 @@ _KINDS = {"thinking": "reasoning"}
 _CHOICE = "gen_ai.choice"
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
+def _content_of(span: OtelSpan) -> SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
     events = _events(span, "events")
     if events:
@@ -46,7 +47,7 @@ def content_of(span: OtelSpan) -> SpanContent | None:
     return None
 
 
-def payload(span: OtelSpan) -> object:
+def _input(span: OtelSpan) -> object:
     """What the user asks of an agent, whose span has all messages, those before it as well."""
     asked = [item for item in _new_messages(span) if as_object(item).get("role") == "user"]
     return asked[:1] or None
@@ -84,3 +85,6 @@ def _typed(body: Json) -> Json:
 def _part(part: object) -> object:
     kind = as_object(part).get("kind")
     return part if kind is None else {"type": _KINDS.get(kind, kind), **as_object(part)}
+
+
+DIALECT = Dialect(_FAMILIES, hook=_content_of, input=_input)

@@ -9,6 +9,8 @@ import pyarrow as pa
 from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import (
+    FlatAttributes,
+    OtelSpan,
     Score,
     first_text,
     is_pause,
@@ -21,7 +23,7 @@ from kp_batch.conversion.conversation.messages import (
     JsonText,
     object_in,
 )
-from kp_batch.conversion.dialects.langsmith import AGENT, content_of_run
+from kp_batch.conversion.dialects.langsmith import DIALECT, INPUTS, KIND, OUTPUTS
 from kp_batch.conversion.formats.json_files import records_of_lines
 from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
 from kp_batch.conversion.model import (
@@ -124,8 +126,6 @@ def _span(run: Json) -> spans.Span:
     is_root = _is_root(run)
     run = {**run, **{name: JsonText.of(name, run[name]) for name in _PAYLOADS if name in run}}
     run["extra"] = object_in(run["extra"])
-    if is_root and run["run_type"] == "chain":
-        run["run_type"] = AGENT
     metadata = [run["extra"].get("metadata")]
     return spans.Span(
         id=run["id"],
@@ -133,7 +133,7 @@ def _span(run: Json) -> spans.Span:
         start=spans.nanoseconds(run.get("start_time")),
         end=spans.nanoseconds(run.get("end_time")),
         has_ended=not _is_pending(run),
-        content=content_of_run(run),
+        content=DIALECT.content(_otel_span(run)),
         input=run.get("inputs"),
         # Its own time in the dotted order, which counts runs that start at once.
         sequence=(run.get("dotted_order") or "").rpartition(".")[2].partition("Z")[0],
@@ -146,6 +146,15 @@ def _span(run: Json) -> spans.Span:
             version=first_text(metadata, "version", "revision_id"),
         ),
     )
+
+
+def _otel_span(run: Json) -> OtelSpan:
+    """A run as LangSmith's own exporter tells it."""
+    told = {KIND: run["run_type"], INPUTS: run.get("inputs"), OUTPUTS: run.get("outputs")}
+    parent = "" if _is_root(run) else run.get("parent_run_id") or "unknown"
+    failed = run.get("status") == "error" or bool(run["error"])
+    name = run.get("name") or ""
+    return OtelSpan(run["id"], parent, name, None, None, failed, FlatAttributes(told), {}, ())
 
 
 def _feedback(run: Json) -> Mapping[str, Json]:
