@@ -27,13 +27,13 @@ TRACE = pl.Schema(
             | {"success": pl.Boolean(), "quality_score": pl.Float64()}
             | _texts("visibility", "privacy_level", "model", "session", "version")
         ),
-        "task": pl.Struct(_texts("objective")),
+        "task": pl.Struct(_texts("objective", "system", "tools")),
         "steps": pl.List(
             pl.Struct(
                 {"step_id": pl.Int64(), **_texts("type", "content")}
                 | {"tool": pl.Struct(_texts("name", "mcp_server"))}
                 | _texts("input", "output_summary")
-                | {"latency_ms": pl.Float64()}
+                | {"latency_ms": pl.Float64(), **_texts("role", "call_id")}
             )
         ),
         "outcome": pl.Struct({**_texts("result_summary"), "confidence": pl.Float64()}),

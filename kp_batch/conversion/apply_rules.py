@@ -59,7 +59,8 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
 def _is_too_large(draft: TraceDraft) -> bool:
     """Whether a run would refuse it."""
     values = (value for step in draft.steps for value in step.values())
-    texts = [value for value in (draft.objective, *values) if isinstance(value, str)]
+    told = (draft.objective, draft.system, draft.tools, *values)
+    texts = [value for value in told if isinstance(value, str)]
     return (
         len(draft.steps) > bounds.VALUES
         or sum(map(len, texts)) > bounds.LINE_BYTES
@@ -88,7 +89,11 @@ def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
             "session": draft.origin.session,
             "version": draft.origin.version,
         },
-        "task": {"objective": draft.objective},
+        "task": {
+            "objective": draft.objective,
+            "system": draft.system or None,
+            "tools": draft.tools or None,
+        },
         "steps": list(draft.steps),
         "outcome": {"result_summary": draft.result_summary, "confidence": confidence},
     }

@@ -56,6 +56,8 @@ class TraceDraft:
     visibility: str | None = None
     privacy_level: str | None = None
     result_summary: str | None = None
+    system: str | None = None  # what the system says at first
+    tools: str | None = None  # that the agent has: JSON, see `tools_text`
     native: Native = Native()
 
 

@@ -48,7 +48,7 @@ from kp_batch.steps.step import cut
 from kp_batch.storage.urls import is_url
 from kp_batch.text import be, count_of
 
-IMPORTER = 10  # the version of how records become traces
+IMPORTER = 11  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
 _PROCESSES = 8  # at the most: one process joins their results, and keeps no more of them busy
 _PACKED = 20  # bytes of records in a byte of a segment, about

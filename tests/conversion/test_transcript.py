@@ -56,6 +56,8 @@ def test_a_conversation_becomes_an_objective_and_steps() -> None:
         "input": '{"at":1}',
         "output_summary": None,
         "latency_ms": None,
+        "role": "assistant",
+        "call_id": "c1",
     }
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
@@ -46,7 +46,7 @@ from kp_batch.operations.export import (
 from kp_batch.operations.export_filter import ExportFilter
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.schemas import EXPORTED
+from kp_batch.schemas import EXPORTED, TRACE
 from kp_batch.scoring.facts import with_facts
 from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
@@ -74,6 +74,12 @@ def exported(warehouse: Path, output: Path, **choice: Any) -> ExportResult:
 
 def command(*words: object) -> None:
     group.main(["export", *map(str, words)], standalone_mode=False)
+
+
+def write_imported(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """As an import writes them: with all columns."""
+    path.parent.mkdir(exist_ok=True)
+    pl.DataFrame(rows, {name: TRACE[name] for name in rows[0]}).write_parquet(path)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -547,6 +553,27 @@ def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(
 
 
 @pytest.mark.telling
+@pytest.mark.parametrize("form", [write_jsonl, write_imported])
+def test_an_archive_that_gains_what_messages_need_is_not_scored_again_and_exports_it(
+    tmp_path: Path, form: Callable[[Path, Sequence[dict[str, Any]]], object]
+) -> None:
+    rows = [trace(id=f"kp:{name}", steps=[step("thought", "so")]) for name in "ab"]
+    path = tmp_path / "archive" / ("a.jsonl" if form is write_jsonl else "a.parquet")
+    form(path, rows)
+    run = config(tmp_path, path.parent)
+    rescore_archive(run)
+    for row in rows:
+        row["task"] |= {"system": "be good", "tools": "[]"}
+        row["steps"][0] |= {"role": "assistant", "call_id": "c1"}
+    form(path, rows)
+    counts = rescore_archive(run).counts
+    assert (counts.accepted, counts.restated) == (2, 0)
+    exported(run.warehouse, tmp_path / "out.parquet")
+    for row in pl.read_parquet(tmp_path / "out.parquet").to_dicts():
+        assert (row["task"]["system"], row["task"]["tools"]) == ("be good", "[]")
+        assert (row["steps"][0]["role"], row["steps"][0]["call_id"]) == ("assistant", "c1")
+
+
 def test_of_rows_with_one_id_the_one_that_counts_is_exported(various: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     assert chosen(various, "again", path) == ExportResult(2, 2, 0, 0, {}, ())

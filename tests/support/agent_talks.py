@@ -217,9 +217,10 @@ def knowledgepulse(folder: Path, run: Sequence[Step]) -> None:
     (question, *messages), steps = talk(run), list[Row]()
     for message in messages:
         kind = {"assistant": "thought"}.get(message["role"], "observation")
-        steps.append({"type": kind, "content": message["content"]})
+        steps.append({"type": kind, "content": message["content"], "role": message["role"]})
         for _, name, arguments in _calls(message):
-            steps.append({"type": "tool_call", "tool": {"name": name}, "input": arguments})
+            called = {"type": "tool_call", "tool": {"name": name}, "input": arguments}
+            steps.append({**called, "role": message["role"]})
     numbered = [{"step_id": place, **step} for place, step in enumerate(steps)]
     unit = kp_trace("aa", task={"objective": question["content"]}, steps=numbered)
     write_json(folder / "export.json", {"data": {"knowledge_units": [unit]}})

@@ -80,8 +80,8 @@ def _come_to(system: str, folder: Path) -> Outcome:
 
 
 def _plain(step: Mapping[str, Any]) -> str:
-    """A step as text; arguments may be written with spaces or without."""
-    return json.dumps({**step, "input": parse_json(step["input"])})
+    """A step as text; arguments may be written with spaces or without, and ids be missing."""
+    return json.dumps({**step, "input": parse_json(step["input"]), "call_id": None})
 
 
 def _read(folder: Path) -> Files:

@@ -300,6 +300,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules, *, framewor
         ended_at=time_of(max(line.time for line in own)),
         objective=transcript.objective,
         steps=transcript.steps,
+        system=transcript.system,
         fields={**fields, "model": models} if models else fields,
         origin=Origin(first, first, turn.session, version),
         framework=framework,

@@ -16,6 +16,7 @@ from math import inf
 from typing import Any
 
 from kp_batch.conversion.conversation.attributes import Score, first
+from kp_batch.conversion.conversation.instructions import system_of, tools_of
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -88,6 +89,7 @@ class Span:
     has_ended: bool = True  # no more of it is to come
     content: SpanContent | None = None  # None: it is no part of an agent
     input: object = None  # as its system has it
+    attributes: Json = field(default_factory=dict[str, Any])  # that may tell what its model has
     sequence: str = ""  # sorts spans that start at once, where their system does
     scores: Sequence[Score] = ()  # which count where it is a root, or the last one
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -142,6 +144,7 @@ def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Scor
     if not all(root.has_ended for root in tree.roots):
         return Rejected(["incomplete"], "its root has not ended yet", id=name)
     transcript = _transcript(tree, rules)
+    models = [span for span in tree.spans if isinstance(span.content, ModelCall | AgentRun)]
     return TraceDraft(
         id=name,
         created_at=_start(tree),
@@ -152,6 +155,8 @@ def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Scor
         fields=_fields(tree),
         origin=_origin(tree),
         native=Native(root=first(root.id for root in tree.roots)),
+        system=transcript.system or first(system_of(x.attributes, x.input) for x in models),
+        tools=first(tools_of(x.attributes, x.input) for x in models),
     )
 
 

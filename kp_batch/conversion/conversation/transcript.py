@@ -11,16 +11,20 @@ from dataclasses import dataclass, field
 from kp_batch.conversion.conversation.messages import (
     ALIKE,
     Message,
+    Role,
     ToolCall,
     ToolResult,
     as_text,
     compact,
+    joined,
     parse_json_deep,
 )
 from kp_batch.conversion.conversation.waiting_calls import WaitingCalls
 
 Step = dict[str, object]  # as `schemas.TRACE` has it
-_FIELDS = dict.fromkeys(("content", "tool", "input", "output_summary", "latency_ms"))
+_FIELDS = dict.fromkeys(
+    ("content", "tool", "input", "output_summary", "latency_ms", "role", "call_id")
+)
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Transcript:
 
     recovery: bool = False  # whether the first thought after a failed tool is an error recovery
     objective: str = ""  # the first user message
+    system: str = ""  # what the system says at first, which is no step
     steps: list[Step] = field(default_factory=list[Step])
     _users: Counter[str] = field(default_factory=Counter)
     _results: Counter[str] = field(default_factory=Counter)
@@ -38,6 +43,8 @@ class Transcript:
     _called: Counter[str] = field(default_factory=Counter)  # calls by their ids
     _answered: Counter[str] = field(default_factory=Counter)  # likewise, with a result
     _contents: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # of these results
+    # By the identity of a call that waits, itself, and its steps: its id may be told later.
+    _steps_of: dict[int, tuple[ToolCall, list[Step]]] = field(default_factory=dict)
     _nameless: Counter[str] = field(default_factory=Counter)  # results without an id
     _failed: bool = False
     _has_question: bool = False  # whether the objective is one that the root was asked
@@ -53,6 +60,8 @@ class Transcript:
 
     def add_conversation(self, messages: Iterable[Message]) -> None:
         """Take a conversation, in which nothing is repeated."""
+        messages = [*messages]
+        self._heed(messages)
         for message in messages:
             if message.role == "assistant":
                 self.add_answer(message)
@@ -65,10 +74,12 @@ class Transcript:
     def add_answer(self, message: Message) -> None:
         """Take an assistant's message: a thought, and tool calls."""
         if message.thought:
-            self._add("error_recovery" if self._failed else "thought", content=message.thought)
+            kind = "error_recovery" if self._failed else "thought"
+            self._add(kind, "assistant", content=message.thought)
             self._failed = False
         for call in message.calls:
             if ran := self._ahead.take(call, ALIKE):
+                self._identify(ran, call.id)
                 is_told = not any(ran is silent for silent in self._silent)
                 if not ran.id:
                     self._called[call.id] += 1
@@ -83,6 +94,7 @@ class Transcript:
     def add_prompt(self, messages: Iterable[Message]) -> None:
         """Take the new messages of users and results of tools in the input of a model's call."""
         messages = [*messages]
+        self._heed(messages)
         if self._has_question and (before := self._said_before(messages)):
             self._remember(before)
         users: dict[str, int] = defaultdict(int)
@@ -113,7 +125,21 @@ class Transcript:
                 self._silent.append(call)
         call_id = result.id or call.id or (asked.id if asked else "")
         if self._waits(call_id) or not (call_id and self._results[f"id {call_id}"]):
+            number = len(self.steps)
             self._observe(ToolResult(result.content, call_id, result.failed))
+            self._steps_of[id(asked or call)][1].extend(self.steps[number:])
+        self._identify(asked or call, call_id)
+
+    def _identify(self, call: ToolCall, call_id: str) -> None:
+        """Name the steps of a call by its id, where it had none before."""
+        _, steps = self._steps_of[id(call)]
+        for step in steps:
+            step["call_id"] = step["call_id"] or call_id or None
+
+    def _heed(self, messages: Iterable[Message]) -> None:
+        """Take what the system says, unless it has said something before."""
+        told = [message.text for message in messages if message.role == "system"]
+        self.system = self.system or joined(told)
 
     def _recognise(self, result: ToolResult) -> None:
         """Take a result for one that had no id before, if it has one that no call has."""
@@ -176,7 +202,7 @@ class Transcript:
         if not self.objective:
             self.objective = text
         else:
-            self._add("observation", content=text)
+            self._add("observation", "user", content=text)
 
     def _observe(self, result: ToolResult) -> None:
         self._failed = self._failed or (self.recovery and result.failed)
@@ -189,16 +215,19 @@ class Transcript:
         self._nameless[content] += not result.id
         self._answered[result.id] += 1
         self._contents.setdefault(result.id, set()).add(content)
-        self._add("observation", content=as_text(result.content))
+        told = {"content": as_text(result.content), "call_id": result.id or None}
+        self._add("observation", "tool", **told)
 
     def _call(self, call: ToolCall) -> None:
         arguments = None if call.arguments is None else as_text(call.arguments)
         self._called[call.id] += 1
         tool = {"name": call.name, "mcp_server": call.server}
-        self._add("tool_call", tool=tool, input=arguments)
+        self._add("tool_call", "assistant", tool=tool, input=arguments, call_id=call.id or None)
+        self._steps_of[id(call)] = call, [self.steps[-1]]
 
-    def _add(self, kind: str, **fields: object) -> None:
-        self.steps.append({"step_id": len(self.steps), "type": kind, **_FIELDS, **fields})
+    def _add(self, kind: str, role: Role, **fields: object) -> None:
+        step = {"step_id": len(self.steps), "type": kind, **_FIELDS, "role": role}
+        self.steps.append({**step, **fields})
 
 
 def _key(result: ToolResult) -> str:

@@ -9,6 +9,7 @@ from typing import cast
 
 from kp_batch.bounds import TooLargeError, loads
 from kp_batch.conversion.conversation.attributes import first_text, score_of, value_at
+from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -118,6 +119,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
         fields=trial.get("fields", {}),
         origin=_origin(trajectory),
         native=Native(root=first_text([trajectory], "session_id"), log=trial.get("name")),
+        system=transcript.system,
+        tools=tools_text(value_at(trajectory, "agent.tool_definitions")),
     )
 
 

@@ -365,4 +365,5 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
         faults=["invalidated"] if sample["invalidated"] else [],
         origin=Origin(first(agents), first(fields.get("model", ()))),
         native=Native(**sample["native"]),
+        system=transcript.system,
     )

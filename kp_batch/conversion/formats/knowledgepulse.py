@@ -299,6 +299,8 @@ def draft(trace: str, records: Sequence[SourceRecord], _: Rules) -> TraceDraft |
         visibility=metadata.get("visibility"),
         privacy_level=metadata.get("privacy_level"),
         result_summary=outcome.get("result_summary"),
+        system=task.get("system"),
+        tools=task.get("tools"),
     )
 
 

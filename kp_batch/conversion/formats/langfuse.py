@@ -279,6 +279,7 @@ def _span(row: Json) -> spans.Span:
         has_ended=_has_ended(row) or row.get("type") == "EVENT",
         content=_content_of(row),
         input=row.get("input"),
+        attributes=object_in(_metadata(row).get("attributes")),
         fields=_fields(row, with_metadata=is_root),
         origin=_origin(row, row.get("provided_model_name") or row.get("model")),
         release=row.get("release") or None,

@@ -16,6 +16,7 @@ from kp_batch.conversion.conversation.attributes import (
     is_pause,
     scores_of,
     texts,
+    value_at,
 )
 from kp_batch.conversion.conversation.messages import (
     CutContentError,
@@ -96,7 +97,8 @@ def _extra(row: Json) -> object:
     except CutContentError:
         return extra
     metadata = object_in(extra.get("metadata")) if is_root else {}
-    values = {"model": first_text([extra], *_MODELS), "metadata": metadata}
+    tools = value_at(extra, "invocation_params.tools")
+    values = {"model": first_text([extra], *_MODELS), "metadata": metadata, "tools": tools}
     return {name: value for name, value in values.items() if value}
 
 
@@ -135,6 +137,7 @@ def _span(run: Json) -> spans.Span:
         has_ended=not _is_pending(run),
         content=DIALECT.content(_otel_span(run)),
         input=run.get("inputs"),
+        attributes=run["extra"],
         # Its own time in the dotted order, which counts runs that start at once.
         sequence=(run.get("dotted_order") or "").rpartition(".")[2].partition("Z")[0],
         scores=_scores(run) if is_root else (),

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kp_batch import bounds
 from kp_batch.conversion.conversation.attributes import first_text, scores_of, texts, value_at
+from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -66,7 +67,7 @@ def _columns(schema: pa.Schema) -> Callable[[str], bool]:
 
 
 def _check(names: Collection[str]) -> None:
-    if _SCOUT in names or not any(name in names for name in _MESSAGES):
+    if _SCOUT in names or not set(names) & {*_MESSAGES}:
         it = f"Scout's {_SCOUT}" if _SCOUT in names else f"no column {' or '.join(_MESSAGES)}"
         raise UnreadableError(Fault(MISSING_COLUMN, f"it has {it}"))
 
@@ -115,6 +116,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
         ),
         framework=first_text([row], "harness", "framework"),
         native=Native(root=_id(row) or None),
+        system=transcript.system,
+        tools=tools_text(row.get("tools")),
     )
 
 

@@ -186,6 +186,7 @@ def _span(row: OtelSpan, told: Told) -> Span:
         has_ended=row.end is not None,
         content=told.content,
         input=told.input,
+        attributes=row.attributes,
         scores=told.scores,
         fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
         origin=_origin(row.attributes),
