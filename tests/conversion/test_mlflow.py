@@ -225,6 +225,19 @@ def test_a_function_without_tools_or_models_is_no_agent(tmp_path: Path) -> None:
     assert drafted("otlp", path).skipped == ["no span of an agent"]
 
 
+def test_a_run_of_pydantic_ai_has_its_prompt_as_the_question(tmp_path: Path) -> None:
+    parts = [{"content": "here", "part_kind": "text"}]
+    root = of_kind(0, "AGENT", {"user_prompt": "where?"}, {"output": "here"}, parent=None)
+    draft = exported(tmp_path, root, of_kind(1, "LLM", {"messages": []}, {"parts": parts}))
+    assert (draft.objective, transcript(draft)) == ("where?", [("thought", "here")])
+
+
+def test_a_method_that_runs_an_agent_is_not_its_name(tmp_path: Path) -> None:
+    root = of_kind(0, "AGENT", "where?", "here", parent=None, name="AgentRunner.run")
+    draft = exported(tmp_path, root, of_kind(1, "AGENT", None, None, name="finder"))
+    assert draft.origin.agent == "finder"
+
+
 def test_tools_of_claude_code_have_their_own_names(tmp_path: Path) -> None:
     root = of_kind(0, "AGENT", {"prompt": "list it"}, {"response": "x"}, parent=None)
     known = {"tool_name": "Bash", "tool_id": "toolu_1"}
@@ -309,5 +322,6 @@ def test_files_of_otlp_are_not(tmp_path: Path) -> None:
 def test_json_of_others_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, {"resourceSpans": []})
     assert drafted("mlflow", path).reasons == [["malformed_json"]]
+    assert drafted("mlflow", written(tmp_path, {"spans": []})).skipped == ["trace without a span"]
     spanless = {"spans": [{"name": "x"}]}
     assert drafted("mlflow", written(tmp_path, spanless)).reasons == [["missing_id"]]

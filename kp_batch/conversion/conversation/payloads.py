@@ -28,8 +28,8 @@ _MESSAGES = (
 )
 _NOTHING: tuple[object, ...] = (None, "", [], {})
 _TEXTS = (
-    *("messages", "contents", "input", "inputs", "query", "question", "prompt", "task"),
-    *("message", "text", "content", "parts", "output", "answer", "description", "kwargs"),
+    *("messages", "contents", "input", "inputs", "query", "question", "prompt", "user_prompt"),
+    *("task", "message", "text", "content", "parts", "output", "answer", "description", "kwargs"),
 )
 _NO_QUESTIONS = ("messages", "contents", "parts", "output", "answer")
 

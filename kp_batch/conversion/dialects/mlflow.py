@@ -1,5 +1,6 @@
 """MLflow's spans, whose attributes are JSON: a type, inputs and outputs, `mlflow.spanType`."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from kp_batch.bounds import TooLargeError, loads
@@ -18,6 +19,7 @@ _KINDS: Mapping[str, Kind] = {
     "RETRIEVER": "retriever",
 }
 _TOOL = "tool_name"  # Claude Code's, whose spans are called otherwise
+_METHOD = re.compile(r"\w+\.\w+")  # by which a framework runs an agent
 _INPUT = json_of("mlflow.spanInputs")
 
 
@@ -67,7 +69,7 @@ DIALECT = Dialect(
     answer=_answer,
     asked=lambda span: asked_in(_INPUT(span)),
     answered=_answer,
-    agent=lambda span: agent_name(span.name),
+    agent=lambda span: None if _METHOD.fullmatch(span.name) else agent_name(span.name),
     tool=value_of(_TOOL),
     call_id=value_of("tool_id", "tool_call_id"),  # the latter is LangChain's
     arguments=_INPUT,

@@ -72,6 +72,8 @@ def _of_trace(info: Json, spans: Sequence[object], line: int | None) -> Iterator
         yield item
     if trace and info:
         yield SourceRecord(trace, {"info": {x: info[x] for x in _INFO if x in info}}, line)
+    elif not spans:
+        yield Skipped("trace without a span")
 
 
 def _record(span: Json, line: int | None) -> SourceRecord | Rejected:
@@ -141,11 +143,15 @@ def _of_bare_names(records: Sequence[SourceRecord]) -> Iterator[SourceRecord]:
         if "mlflow.spanLogLevel" not in record.payload["attributes"]:  # which later ones have
             name, _, number = record.payload["name"].rpartition("_")
             numbers[name].add(number)
+    counted = {x for x, own in numbers.items() if len(own) > 1 and own == _counted_to(len(own))}
     for record in records:
         name = record.payload["name"].rpartition("_")[0]
-        counted = {str(number) for number in range(1, max(len(numbers[name]), 2) + 1)}
-        is_bare = numbers[name] != counted
-        yield record if is_bare else replace(record, payload={**record.payload, "name": name})
+        is_one = name in counted
+        yield replace(record, payload={**record.payload, "name": name}) if is_one else record
+
+
+def _counted_to(last: int) -> set[str]:
+    return {str(number) for number in range(1, last + 1)}
 
 
 def _scores(infos: Sequence[Json], root: str | None) -> list[Score]:
