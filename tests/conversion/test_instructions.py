@@ -112,7 +112,7 @@ DOTTED = {f"llm.request.functions.0.{name}": value for name, value in FUNCTION.i
         ({"mlflow.chat.tools": [TOOL]}, None),
         ({"ai.prompt.tools": [json.dumps(TOOL)]}, None),
         ({**DOTTED, "llm.request.functions.0.parameters": json.dumps(SCHEMA)}, None),
-        ({"invocation_params": {"tools": [TOOL]}}, None),
+        ({"tools": [TOOL]}, None),
         ({}, {"messages": [], "tools": [TOOL]}),
         ({}, json.dumps({"messages": [], "tools": [TOOL]})),
     ],
@@ -121,7 +121,7 @@ def test_tools_stand_in_attributes_or_beside_messages(
     attributes: Mapping[str, Any], payload: object
 ) -> None:
     assert tools_of(attributes, payload) == TEXT
-    if "llm" not in attributes and "invocation_params" not in attributes:
+    if "llm" not in attributes:
         assert tools_of(FlatAttributes(attributes), payload) == TEXT
 
 
@@ -148,6 +148,9 @@ def test_instructions_stand_in_attributes_or_beside_messages(
 @pytest.mark.parametrize("payload", ['{"system": "be', '{"tools": [{', "system", None, [], 1])
 def test_what_breaks_off_beside_messages_refuses_nothing(payload: object) -> None:
     assert (system_of({}, payload), tools_of({}, payload)) == ("", "")
+    for name in ("gen_ai.tool.definitions", "ai.prompt.tools", "gen_ai.system_instructions"):
+        told = {name: '[{"type": "text", "conte'}
+        assert (system_of(told, payload), tools_of(told, payload)) == ("", "")
 
 
 def test_spans_tell_them(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from kp_batch.bounds import TooLargeError
-from kp_batch.conversion.conversation.attributes import list_at, value_at
+from kp_batch.conversion.conversation.attributes import first, list_at, value_at
 from kp_batch.conversion.conversation.messages import (
     CutContentError,
     Json,
+    JsonText,
     as_object,
     compact,
     first_of,
@@ -16,12 +17,17 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
 )
 
-# Where spans have the tools; each may be in one value, or in one for each tool.
+# Where spans have the tools: the name where attributes are nested, then in one value, and the first
+# name of them where each has values of its own.
 _TOOLS = (
-    *("gen_ai.tool.definitions", "llm.tools", "mlflow.chat.tools", "ai.prompt.tools"),
-    *("llm.request.functions", "invocation_params.tools", "tools"),
+    ("gen_ai", "gen_ai.tool.definitions"),
+    ("llm", "llm.tools", "llm.tools.0.tool.json_schema"),
+    ("llm", "llm.request.functions", "llm.request.functions.0.name"),
+    ("mlflow", "mlflow.chat.tools"),
+    ("ai", "ai.prompt.tools"),
+    ("tools", "tools"),
 )
-_FIRST = ("", ".0.tool.json_schema", ".0.name")  # what such a name may go on with
+_CUT = (CutContentError, TooLargeError)  # a trace does without what breaks off here
 _SYSTEM = "gen_ai.system_instructions"
 _OF_PAYLOADS = ("system", "instructions")
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
@@ -29,21 +35,30 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 
 def system_of(attributes: Json, payload: object) -> str:
     """The instructions in a span's attributes, or beside the messages of its input; '' if none."""
-    value = value_at(attributes, _SYSTEM)
+    value = JsonText.of(_SYSTEM, value_at(attributes, _SYSTEM), or_text=True)
     for name in _OF_PAYLOADS if value is None else ():
         value = value or _beside(payload, name)
     try:
         return text_of(parse_json(value))
-    except (CutContentError, TooLargeError):
+    except _CUT:
         return ""
 
 
 def tools_of(attributes: Json, payload: object) -> str:
     """The tools in a span's attributes, or beside the messages of its input; see `tools_text`."""
-    for name in _TOOLS:
-        if any(value_at(attributes, name + more) is not None for more in _FIRST):
-            return tools_text(list_at(attributes, name))
-    return tools_text(_beside(payload, "tools"))
+    lists = (
+        _list_at(attributes, names[1])
+        for names in _TOOLS
+        if not attributes.keys().isdisjoint(names)  # most spans have none of them
+    )
+    return first(map(tools_text, lists)) or tools_text(_beside(payload, "tools"))
+
+
+def _list_at(attributes: Json, name: str) -> object:
+    try:
+        return list_at(attributes, name)
+    except _CUT:
+        return None
 
 
 def _beside(payload: object, name: str) -> object:
@@ -52,7 +67,7 @@ def _beside(payload: object, name: str) -> object:
         return None
     try:
         return object_in(payload).get(name)
-    except (CutContentError, TooLargeError):
+    except _CUT:
         return None
 
 
@@ -65,7 +80,7 @@ def tools_text(tools: object) -> str:
     """
     try:
         told = [tool for item in list_in(tools) for tool in _told(item)]
-    except (CutContentError, TooLargeError):
+    except _CUT:
         return ""
     return compact(told) if told else ""
 

@@ -138,8 +138,8 @@ class Transcript:
 
     def _heed(self, messages: Iterable[Message]) -> None:
         """Take what the system says, unless it has said something before."""
-        told = [message.text for message in messages if message.role == "system"]
-        self.system = self.system or joined(told)
+        if not self.system:
+            self.system = joined([each.text for each in messages if each.role == "system"])
 
     def _recognise(self, result: ToolResult) -> None:
         """Take a result for one that had no id before, if it has one that no call has."""

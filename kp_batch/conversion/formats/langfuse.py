@@ -279,7 +279,7 @@ def _span(row: Json) -> spans.Span:
         has_ended=_has_ended(row) or row.get("type") == "EVENT",
         content=_content_of(row),
         input=row.get("input"),
-        attributes=object_in(_metadata(row).get("attributes")),
+        attributes=_attributes(row) if row.get("type") == "AGENT" or is_root else {},
         fields=_fields(row, with_metadata=is_root),
         origin=_origin(row, row.get("provided_model_name") or row.get("model")),
         release=row.get("release") or None,
@@ -378,6 +378,10 @@ def _metadata(row: Json) -> Json:
         return cast("Json", metadata)
     pairs = [pair for pair in list_in(metadata) if isinstance(pair, list) and len(pair) == 2]
     return {str(key): parse_json(value) for key, value in cast("list[list[object]]", pairs)}
+
+
+def _attributes(row: Json) -> Json:
+    return object_in(_metadata(row).get("attributes"))
 
 
 def _metadata_text(row: Json, names: Sequence[str]) -> str | None:
