@@ -189,12 +189,21 @@ def test_the_hub_s_own_parquet_of_sessions_is_read(tmp_path: Path) -> None:
         "trace": "{}\n{}",
         "file_path": "sessions/s.jsonl",
     }
-    pl.DataFrame([row]).write_parquet(tmp_path / "rows.parquet")
+    table = pa.Table.from_pylist([row])
+    in_json = {"messages": pa.list_(pa.json_()), "metadata": pa.json_()}
+    types = [field.with_type(in_json.get(field.name, field.type)) for field in table.schema]
+    pq.write_table(table.cast(pa.schema(types)), tmp_path / "rows.parquet")
     made = converted("messages", tmp_path, always(created_at="field:sent_at")).row
     assert (made["task"]["objective"], len(made["steps"])) == ("go", 1)
     metadata = made["metadata"]
     assert (metadata["framework"], metadata["agent_id"], metadata["session"]) == ("pi", "pi", "s")
     assert made["native"]["root"] == "s"
+
+
+@pytest.mark.parametrize("name", ["conversations", "conversation", "trajectory"])
+def test_the_column_may_be_called_otherwise(tmp_path: Path, name: str) -> None:
+    (draft,) = drafted_of(tmp_path, {name: TALK, "trajectory_id": "a"})
+    assert (draft.objective, draft.native.root) == ("go", "a")
 
 
 @pytest.mark.parametrize("content", [None, [], "", "none", [None, "x", {"role": "user"}]])
@@ -208,4 +217,4 @@ def test_a_row_without_a_conversation_is_refused_alone(tmp_path: Path, content: 
 def test_a_file_of_other_columns_is_refused_by_name(tmp_path: Path) -> None:
     pl.DataFrame([{"text": "x"}]).write_parquet(tmp_path / "rows.parquet")
     ((_, refusal),) = drafted("messages", tmp_path, ALWAYS).refused
-    assert refusal.message == "it has no column messages or conversations"
+    assert refusal.message == "it has no column messages"

@@ -4,7 +4,7 @@ A row is a trace: a conversation in OpenAI's shape, or in ShareGPT's. Left out a
 column `trace`, in which the Hub's own Parquet of agents' sessions repeats the lines of their files.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -40,25 +40,20 @@ from kp_batch.conversion.vendors import message_of, unwrapped
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 
 _BATCH_ROWS = 64  # each has a whole conversation
-_MESSAGES = ("messages", "conversations")  # the first of these columns that a row has
+_MESSAGES = ("messages", "conversations", "conversation", "trajectory")  # the first one counts
 _IDS = ("id", "uuid", "trace_id", "session_id", "conversation_id", "trajectory_id", "instance_id")
 _UNREAD = "trace"
-_NO_FIELDS = (*_MESSAGES, "tools")
 _SCOUT = "transcript_id"  # of Scout's transcripts, which have messages, too, and more: `inspect`
 _NO_TIME = "rows have no times by themselves: give --created-at field:NAME, or a time for all"
-_SHAREGPT: Mapping[object, str] = {
-    "gpt": "assistant",
-    "function_call": "assistant",
-    "observation": "tool",
-    "function_response": "tool",
-}
+# ShareGPT's roles.
+_ROLES = {"gpt": "assistant", "function_call": "assistant", "observation": "tool"}
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`: each row is a record."""
     if path.name.lower().endswith(".parquet"):
         return records_of(path, _BATCH_ROWS, _columns, rows_as(_of_parquet), [*_IDS])
-    return records_of_lines(path, _of_line)
+    return records_of_lines(path, _record)
 
 
 def _columns(schema: pa.Schema) -> Callable[[str], bool]:
@@ -67,14 +62,9 @@ def _columns(schema: pa.Schema) -> Callable[[str], bool]:
 
 
 def _check(names: Collection[str]) -> None:
-    if _SCOUT in names or not set(names) & {*_MESSAGES}:
-        it = f"Scout's {_SCOUT}" if _SCOUT in names else f"no column {' or '.join(_MESSAGES)}"
+    if _SCOUT in names or not any(name in names for name in _MESSAGES):
+        it = f"Scout's {_SCOUT}" if _SCOUT in names else f"no column {_MESSAGES[0]}"
         raise UnreadableError(Fault(MISSING_COLUMN, f"it has {it}"))
-
-
-def _of_line(row: Json, line: int) -> SourceRecord:
-    _check(row.keys())
-    return _record(row, line)
 
 
 def _of_parquet(row: Json) -> SourceRecord:
@@ -83,11 +73,17 @@ def _of_parquet(row: Json) -> SourceRecord:
 
 
 def _record(row: Json, line: int | None = None) -> SourceRecord:
+    if line is not None:  # a row of Parquet lacks what is null
+        _check(row.keys())
     kept = {name: value for name, value in row.items() if name != _UNREAD and value is not None}
-    content = bounds.dump([kept.get(name) for name in _MESSAGES])
+    content = bounds.dump(_told(kept))
     # Rows may share an id, as attempts at one task do.
     id_, digest = _id(kept), blake2b(content, digest_size=12).hexdigest()
     return SourceRecord(f"{id_}/{digest}" if id_ else digest, kept, line)
+
+
+def _told(row: Json) -> object:
+    return next((row[name] for name in _MESSAGES if row.get(name)), None)
 
 
 def _id(row: Json) -> str:
@@ -99,7 +95,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
     id_, row = f"kp:trace:{trace}", records[-1].payload
     if rules.created_at in ("start", "end"):
         return Rejected(["bad_created_at"], _NO_TIME, id=id_)
-    fields = dict(texts({name: row[name] for name in row if name not in _NO_FIELDS}))
+    fields = dict(texts({name: row[name] for name in row if name not in (*_MESSAGES, "tools")}))
     transcript = Transcript(recovery=rules.recovers)
     transcript.add_conversation(_messages(row))
     return TraceDraft(
@@ -122,8 +118,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
 
 
 def _messages(row: Json) -> list[Message]:
-    content = next((row[name] for name in _MESSAGES if row.get(name)), None)
-    messages = (message_of(unwrapped(_usual(as_object(parse_json(x))))) for x in list_in(content))
+    items = (_usual(as_object(parse_json(item))) for item in list_in(_told(row)))
+    messages = (message_of(unwrapped(item)) for item in items)
     return with_reasoning(message for message in messages if message)
 
 
@@ -133,7 +129,7 @@ def _usual(message: Json) -> Json:
         said, speaker = message.get("value"), message["from"]
         call = {"function_call": parse_json(said)} if speaker == "function_call" else {}
         text = None if call else said
-        message = {"role": _SHAREGPT.get(speaker, speaker), "content": text, **call}
+        message = {"role": _ROLES.get(str(speaker), speaker), "content": text, **call}
     usual = {"content": None, **message}
     if called := as_object(message.get("function_call")):
         usual["tool_calls"] = [{"function": called}]
