@@ -42,7 +42,7 @@ def test_a_row_is_a_trace() -> None:
         ("tool_call", "tide", '{"place": "Husum"}'),
         ("tool_call", "tide", '{"place": "Büsum"}'),
         ("observation", "04:10"),
-        ("observation", '{"at": "04:02"}'),
+        ("observation", "at 04:02"),
         ("thought", "At ten past four."),
         ("observation", "And the day after?"),
         ("thought", "They drift.\nAn hour later."),
@@ -198,6 +198,14 @@ def test_the_hub_s_own_parquet_of_sessions_is_read(tmp_path: Path) -> None:
     metadata = made["metadata"]
     assert (metadata["framework"], metadata["agent_id"], metadata["session"]) == ("pi", "pi", "s")
     assert made["native"]["root"] == "s"
+
+
+def test_messages_in_a_text_that_breaks_off_are_refused_as_cut(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"id": "a", "messages": json.dumps(TALK)[:-9]}) + "\n")
+    ((_, refusal),) = converted("messages", path, always(created_at="2026-05-01")).refused
+    assert [*refusal.reasons] == ["cut_content"]
+    assert refusal.message.startswith("messages begins as JSON and breaks off")
 
 
 @pytest.mark.parametrize("name", ["conversations", "conversation", "trajectory"])

@@ -15,6 +15,7 @@ from kp_batch.conversion.conversation.attributes import first_text, scores_of, t
 from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import (
     Json,
+    JsonText,
     Message,
     as_object,
     id_text,
@@ -83,7 +84,8 @@ def _record(row: Json, line: int | None = None) -> SourceRecord:
 
 
 def _told(row: Json) -> object:
-    return next((row[name] for name in _MESSAGES if row.get(name)), None)
+    """The conversation of a row, or the JSON of it."""
+    return next((JsonText.of(name, row[name]) for name in _MESSAGES if row.get(name)), None)
 
 
 def _id(row: Json) -> str:
