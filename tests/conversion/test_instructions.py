@@ -13,7 +13,7 @@ from kp_batch.conversion.conversation.messages import Message, ToolCall, ToolRes
 from kp_batch.conversion.conversation.transcript import Transcript
 from tests.support.agent_runs import SYSTEMS, Step, call, result, says, user
 from tests.support.drafting import always, converted, drafted
-from tests.support.formats import atif
+from tests.support.formats import atif, inspect
 from tests.support.importing import kp_trace, write_json
 from tests.support.telling import WRITERS, format_of
 
@@ -189,6 +189,15 @@ def test_rows_and_trajectories_tell_them(tmp_path: Path) -> None:
     task = {"objective": "where?", "system": "be good", "tools": TEXT}
     assert made.row["task"] == task
     assert (told.objective, told.system, told.tools) == tuple(task.values())
+
+
+def test_a_log_of_inspect_has_them_in_its_events(tmp_path: Path) -> None:
+    talk = [{"role": "system", "content": "be good"}, user("where?"), says("there")]
+    events = [{"event": "sample_init"}, {"event": "model", "tools": [FUNCTION]}]
+    sample = inspect.sample(messages=talk, events=events)
+    write_json(tmp_path / "log.json", inspect.log(sample))
+    draft = drafted("inspect", tmp_path).draft
+    assert (draft.system, draft.tools) == ("be good", TEXT)
 
 
 def test_a_registry_carries_them(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from kp_batch import bounds
 from kp_batch.bounds import Budget, TooLargeError, loads, trace_budget, weight
 from kp_batch.conversion.conversation.attributes import texts
+from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import Json, as_object, list_in, parse_json
 from kp_batch.conversion.formats.inspect_samples import (
     Events,
@@ -210,6 +211,7 @@ def _transcript(row: Json) -> SourceRecord | Rejected:
             "scores": _scores(row),
             "fields": _fields(row),
             "invalidated": False,
+            "tools": tools_text(events.tools),
             "native": native_of(*map(row.get, _NATIVE)),
         },
     )

@@ -8,6 +8,7 @@ from typing import Self, cast, get_args
 from kp_batch import bounds
 from kp_batch.bounds import VALUE_BYTES, Budget, TooLargeError
 from kp_batch.conversion.conversation.attributes import first, first_text, score_of, texts, value_at
+from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -244,6 +245,7 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
         "fields": {**log.fields, **dict(texts({"metadata": sample.get("metadata") or {}}))},
         "invalidated": sample.get("invalidation") is not None,
         "agent": events.agent,
+        "tools": tools_text(events.tools),
         "native": native_of(log.name, sample.get("id"), sample.get("epoch")),
     }
 
@@ -266,6 +268,7 @@ class Events:
     last: str  # when the latest one was, in UTC; '' if there is none
     of_prior_runs: frozenset[str]  # ids of messages
     agent: str | None  # the first one that ran
+    tools: object  # of the first call of a model that had any
 
     @classmethod
     def of(cls, events: Iterable[Json], pools: object) -> Self:
@@ -279,9 +282,11 @@ class Events:
         known = cast("list[Json]", value_at(pools, "messages") or [])
         changes = [0] * (len(known) + 1)  # in how many ranges each is, from one to the next
         begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
+        tools: object = None
         for event in events:
             begun = begun or event.get("timestamp")
             last = max(last, sortable(event.get("timestamp")))
+            tools = tools or event.get("tools")
             kind = event.get("type") if event.get("event") == "span_begin" else None
             if kind == "agent":
                 agent = agent or first_text([event], "name")
@@ -294,7 +299,7 @@ class Events:
                 _add(event.get("input_refs") or (), changes)
         inside = zip(known, accumulate(changes), strict=False)
         prior.update(_ids(message for message, ranges in inside if ranges))
-        return cls(begun, last, frozenset(prior), agent)
+        return cls(begun, last, frozenset(prior), agent, tools)
 
 
 def _add(ranges: Iterable[tuple[int, int]], changes: list[int]) -> None:
@@ -366,4 +371,5 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
         origin=Origin(first(agents), first(fields.get("model", ()))),
         native=Native(**sample["native"]),
         system=transcript.system,
+        tools=sample.get("tools") or None,
     )
