@@ -191,6 +191,18 @@ def test_rows_and_trajectories_tell_them(tmp_path: Path) -> None:
     assert (told.objective, told.system, told.tools) == tuple(task.values())
 
 
+@pytest.mark.parametrize("in_pairs", [True, False])
+def test_an_observation_of_langfuse_defines_them(tmp_path: Path, *, in_pairs: bool) -> None:
+    SYSTEMS["langfuse"](tmp_path / "in", RUN)
+    (path,) = (tmp_path / "in").iterdir()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    told = json.dumps({"description": "Looks.", "parameters": json.dumps(SCHEMA)})
+    for row in rows:
+        row["tool_definitions"] = [["look", told]] if in_pairs else {"look": told}
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert converted("langfuse", tmp_path).row["task"]["tools"] == TEXT
+
+
 def test_a_log_of_inspect_has_them_in_its_events(tmp_path: Path) -> None:
     talk = [{"role": "system", "content": "be good"}, user("where?"), says("there")]
     events = [{"event": "sample_init"}, {"event": "model", "tools": [FUNCTION]}]

@@ -93,4 +93,5 @@ def _told(item: object) -> Iterator[Json]:
     schema = parse_json(first_of(function, *_SCHEMAS))
     values = (function["name"], function.get("description"), schema)
     named = zip(("name", "description", "parameters"), values, strict=True)
-    yield {"type": "function", "function": {x: value for x, value in named if value is not None}}
+    told = {name: value for name, value in named if value not in (None, "")}
+    yield {"type": "function", "function": told}

@@ -84,7 +84,7 @@ _COLUMNS = {
     "observation": (
         *(*_DESCRIBING, "parent_observation_id", "is_root_observation", "type", "name"),
         *("start_time", "end_time", "level", "output", "provided_model_name", "model"),
-        *("tool_calls", "tool_call_names"),
+        *("tool_calls", "tool_call_names", "tool_definitions"),
     ),
     "score": (
         *("id", "updated_at", "timestamp", "name", "observation_id", "data_type", "value"),
@@ -279,7 +279,7 @@ def _span(row: Json) -> spans.Span:
         has_ended=_has_ended(row) or row.get("type") == "EVENT",
         content=_content_of(row),
         input=row.get("input"),
-        attributes=_attributes(row) if row.get("type") == "AGENT" or is_root else {},
+        attributes=_attributes(row, with_metadata=is_root or row.get("type") == "AGENT"),
         fields=_fields(row, with_metadata=is_root),
         origin=_origin(row, row.get("provided_model_name") or row.get("model")),
         release=row.get("release") or None,
@@ -372,16 +372,22 @@ def _origin(row: Json, model: object = None) -> Origin:
 
 
 def _metadata(row: Json) -> Json:
-    """Its metadata: Parquet's maps are pairs, whose values are JSON in texts."""
-    metadata = parse_json(JsonText.of("metadata", row.get("metadata"), or_text=True))
-    if isinstance(metadata, dict):
-        return cast("Json", metadata)
-    pairs = [pair for pair in list_in(metadata) if isinstance(pair, list) and len(pair) == 2]
-    return {str(key): parse_json(value) for key, value in cast("list[list[object]]", pairs)}
+    return _map_in(parse_json(JsonText.of("metadata", row.get("metadata"), or_text=True)))
 
 
-def _attributes(row: Json) -> Json:
-    return object_in(_metadata(row).get("attributes"))
+def _map_in(value: object) -> Json:
+    """A map: Parquet's are pairs, whose values are JSON in texts."""
+    if isinstance(value, dict):
+        return cast("Json", value)
+    pairs = [pair for pair in list_in(value) if isinstance(pair, list) and len(pair) == 2]
+    return {str(key): parse_json(item) for key, item in cast("list[list[object]]", pairs)}
+
+
+def _attributes(row: Json, *, with_metadata: bool) -> Json:
+    """What a row tells beside its input: the tools by their names, and attributes."""
+    if defined := _map_in(row.get("tool_definitions")):
+        return {"tools": [{"name": name, **object_in(defined[name])} for name in defined]}
+    return object_in(_metadata(row).get("attributes")) if with_metadata else {}
 
 
 def _metadata_text(row: Json, names: Sequence[str]) -> str | None:
