@@ -180,7 +180,7 @@ def import_forget(
     """Remove imported traces for good from ARCHIVE and all that it keeps."""
     if not (ids or sources):
         raise click.UsageError("Missing argument '[ID]...', or option '--source'.")
-    from kp_batch.imports.importing import forget
+    from kp_batch.imports.forgetting import forget
     from kp_batch.imports.summary import forgotten_text
 
     forgotten = forget(archive, ids=ids, files=sources)

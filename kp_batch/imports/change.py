@@ -1,47 +1,38 @@
-"""A change of an archive: new records, and what follows from them: segments, traces, days."""
+"""A change of an archive: what an import has built goes into the store, then into the days."""
 
-import shutil
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
-import polars as pl
-
+from kp_batch.conversion.model import Format, Rejected, Skipped
+from kp_batch.imports.building import Built
+from kp_batch.imports.days import Piece, write_days
 from kp_batch.imports.destination import Archive
-from kp_batch.imports.job import ImportJob
-from kp_batch.imports.join import Join, Segments
-from kp_batch.imports.known import (
-    check_ids,
-    check_paths,
-    lies_in,
-    refused_files,
-)
-from kp_batch.imports.records import (
-    FORGOTTEN,
-    contents_only_in,
-    count_missing,
-    files_of,
-    is_in,
-    traces_of,
-)
-from kp_batch.imports.refusals import NAMES
-from kp_batch.imports.rereading import Replaced, read_again, whole_files
-from kp_batch.imports.state import (
-    ImportState,
-    KnownSource,
-    SkippedSegment,
-    reading_state,
-    state_file,
-    store_file,
-    store_frame,
-    store_sources,
-)
-from kp_batch.imports.waiting import Waiting
-from kp_batch.log import warn
+from kp_batch.imports.refusals import NAMES, RefusalCounts, row_of, write_list
+from kp_batch.imports.store import STORE, KnownSource, State, Store, Unit, save_done
+from kp_batch.imports.traces import ImportCounts
 
-_SKIPPED_FOR = timedelta(days=30)  # that records of skipped traces are kept
+SETTLES_AFTER = timedelta(days=1)  # that a unit waits for its root, at the rule "topmost"
+_TABLES = """
+    PRAGMA new.journal_mode = OFF;
+    PRAGMA new.synchronous = OFF;
+    CREATE TABLE new.blocks AS SELECT * FROM main.blocks LIMIT 0;
+    CREATE TABLE new.units AS SELECT * FROM main.units LIMIT 0;
+    CREATE TABLE new.leaving AS SELECT * FROM main.leaving LIMIT 0;
+    CREATE TABLE new.refusals AS SELECT * FROM main.refusals LIMIT 0;
+    CREATE TABLE new.pieces (day TEXT, key TEXT, rows BLOB);
+    CREATE TABLE new.gone (name TEXT);
+    CREATE TABLE new.built (id TEXT PRIMARY KEY, day TEXT) WITHOUT ROWID;
+    CREATE INDEX new.built_by_day ON built (day);
+    CREATE INDEX new.pieces_by_key ON pieces (day, key);
+"""
+
+_NOT_LEAVING = """
+    DELETE FROM main.leaving
+    WHERE EXISTS (SELECT 1 FROM main.units WHERE name = unit AND units.day = leaving.day)
+"""
 
 
 def now() -> datetime:
@@ -49,14 +40,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def is_expired(skipped: SkippedSegment) -> bool:
-    """Whether the records of skipped traces were kept for long enough."""
-    return skipped.read < now() - _SKIPPED_FOR
-
-
-def waiting_of(state: ImportState, archive: Archive) -> Waiting:
-    """The traces of an archive that wait."""
-    return Waiting(state.waiting_rows(archive), now())
+def before(time: timedelta) -> str:
+    """The time that was so long ago, as the store has times."""
+    return (now() - time).isoformat(timespec="microseconds")
 
 
 @dataclass(frozen=True)
@@ -68,197 +54,170 @@ class Forgotten:
     files_changed: int  # of the archive
 
 
+@dataclass
+class Taken:
+    """What an import has come to by now; see `Built`."""
+
+    traces: int = 0
+    seen_again: int = 0
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    counts: ImportCounts = field(default_factory=ImportCounts)
+    refusals: RefusalCounts = field(default_factory=RefusalCounts)
+
+
 class ArchiveChange:
     """One change of an archive, which nobody else changes meanwhile.
 
+    What is built waits in a file of its own, so that the store stays as it is until all is there.
+
     Args:
         archive: that is changed.
-        state: of the archive, as it will be but for new segments.
-        known: the files of sources, as they will be known.
-        job: has read the new records, and builds traces.
-        folder: for what does not fit into memory; it is there.
+        store: of it.
+        form: of its sources.
+        paths: of files, by their ids.
+        scratch: the path of a file for what waits.
     """
 
     def __init__(
-        self,
-        archive: Archive,
-        state: ImportState,
-        known: Mapping[str, KnownSource],
-        job: ImportJob,
-        folder: Path,
+        self, archive: Archive, store: Store, form: Format, paths: Mapping[int, str], scratch: Path
     ) -> None:
-        self._archive, self._state, self._known = archive, state, known
-        self._job, self._folder = job, folder
-        self._forgotten = state.forgotten_rows(archive)
-        self._waiting = waiting_of(state, archive)
-        self._live = [segment for segment in state.skipped if not is_expired(segment)]
-        self._segments = self._paths([*state.records, *(segment.name for segment in self._live)])
-        self._standing: dict[str, int] = {}
+        self._archive, self._store, self._form, self._paths = archive, store, form, paths
+        self._run = store.connection.execute
+        self._run("ATTACH DATABASE ? AS new", [str(scratch)])
+        store.connection.executescript(_TABLES)
+        [last] = store.values("SELECT coalesce(max(id), 0) FROM main.blocks")
+        self._next_block = last + 1
+        self._left = set[int]()
+        self.taken = Taken()
 
-    def _paths(self, names: Sequence[str]) -> list[Path]:
-        return [state_file(self._archive, name) for name in names]
+    def take(self, built: Built) -> None:
+        """Take a part."""
+        taken, many = self.taken, self._store.connection.executemany
+        ids = [*range(self._next_block, self._next_block + len(built.blocks))]
+        self._next_block += len(ids)
+        units = [
+            unit._replace(blocks=(*unit.blocks, *(ids[place] for place in places)))
+            for unit, places in built.units
+        ]
+        self._run("BEGIN")
+        many("INSERT INTO new.blocks VALUES (?, ?)", zip(ids, built.blocks, strict=True))
+        many("INSERT INTO new.units VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(Unit.row, units))
+        many("INSERT INTO new.gone VALUES (?)", ((name,) for name in built.gone))
+        many("INSERT INTO new.leaving VALUES (?, ?)", built.leaving)
+        many("INSERT INTO new.pieces VALUES (?, ?, ?)", built.pieces)
+        many("INSERT OR REPLACE INTO new.built VALUES (?, ?)", built.days.items())
+        self._run("COMMIT")
+        self._left |= built.left
+        for file, refused in built.refused:
+            self.refuse(refused, self._paths.get(file or 0, ""))
+        taken.traces += built.traces
+        taken.seen_again += built.seen_again
+        taken.skipped += built.skipped
+        taken.counts.add(built.counts)
 
-    def count_deleted(self, files: Collection[str]) -> int:
-        """How many traces files had before, and do not have now."""
-        new = self._job.new
-        read = [*new.records.runs(), *new.present.runs()]
-        with reading_state(self._archive):
-            return count_missing(self._segments, read, files)
+    def refuse(self, refused: Rejected, file: str, *, is_file: bool = False) -> None:
+        """Take a refusal: of a file that cannot be read, or of a part of it."""
+        self.taken.refusals.count(refused, file, is_file=is_file)
+        self._run("INSERT INTO new.refusals VALUES (?, ?, ?, ?)", row_of(refused, file))
 
-    def check_known(self, traces: Sequence[str], files: Sequence[str]) -> None:
-        """Refuse traces and files, or folders of these, of which nothing is kept; see `forget`.
+    def drop(self, item: Rejected | Skipped, file: str) -> None:
+        """Take what is no record of a file."""
+        if isinstance(item, Rejected):
+            self.refuse(item, file)
+        else:
+            self.taken.skipped[item.kind] += 1
 
-        Raises:
-            KpBatchError: names some of them.
+    def store_refusals(
+        self, read: Collection[str], forgotten: Sequence[str] = ()
+    ) -> dict[str, int]:
+        """Store the refusals, and write the lists of them.
+
+        Args:
+            read: the files that were read, whose former refusals do not count any more.
+            forgotten: files, and folders of files, of which no refusal stays.
+
+        Returns:
+            How many there are now of each kind of `NAMES`.
         """
-        with reading_state(self._archive):
-            if traces:
-                forgotten = self._forgotten.filter(pl.col("digest").is_null())["trace"]
-                known = pl.concat([traces_of(self._segments), forgotten]).unique()
-                id_of = self._job.form.id_of
-                check_ids([*map(id_of, traces)], {*map(id_of, known)})
-            if files:
-                known_files = {path for path, each in self._known.items() if each.fingerprint}
-                known_files.update(files_of(self._segments))
-                check_paths(files, known_files.union(refused_files(self._archive)))
+        many = self._store.connection.executemany
+        with self._store.transaction():
+            self._run("DELETE FROM main.refusals WHERE id IN (SELECT id FROM new.built)")
+            # A folder that could not be read, whose path ends with a slash, is read every time.
+            self._run("DELETE FROM main.refusals WHERE id IS NULL AND file LIKE '%/'")
+            own = "DELETE FROM main.refusals WHERE id IS NULL AND file = ?"
+            many(own, ((path,) for path in read))
+            within = own + " OR id IS NULL AND substr(file, 1, length(?2)) = ?2"
+            many(within, ((path.rstrip("/"), f"{path.rstrip('/')}/") for path in forgotten))
+            self._run("INSERT OR IGNORE INTO main.refusals SELECT * FROM new.refusals")
+        for kind in NAMES:
+            query = "SELECT text FROM main.refusals WHERE waits = ? ORDER BY text"
+            texts = self._run(query, [kind == "waiting"])
+            write_list(self._archive, kind, (text for (text,) in texts))
+        return self._store.standing()
 
-    def forget(self, traces: Sequence[str], files: Sequence[str]) -> Forgotten:
-        """Forget traces, and records that no other files have; see `run.forget`."""
-        read = [x.importer for path, x in self._known.items() if lies_in(path, files)]
-        importer = min((x for x in read if x is not None), default=self._state.importer)
-        with reading_state(self._archive):
-            contents = contents_only_in(files, self._segments)
-            told = traces_of(self._segments, is_in(files))
-        contents = contents.with_columns(importer=pl.lit(importer, pl.Int64))
-        ids = pl.DataFrame({"trace": traces}, schema={"trace": pl.String})
-        forgotten = pl.concat([self._forgotten, ids, contents], how="diagonal")
-        forgotten = forgotten.unique(["trace", "digest"], keep="first", maintain_order=True)
-        self._forgotten = forgotten.sort(FORGOTTEN.names(), nulls_last=True)
-        touched = pl.concat([ids["trace"], contents["trace"]]).unique()
-        self._job.new.touch(pl.concat([touched, told]).unique())
-        for trace in traces:
-            self._job.refusals.read_trace(self._job.form.id_of(trace))
-        self._job.refusals.forgotten += files
-        self.build(gone=files)
-        self.write_refusals()
-        return Forgotten(len(touched), len(contents), self.store())
-
-    def whole(self, files: Mapping[str, bool]) -> set[str]:
-        """Of streams that were read again, those that are replaced; see `whole_files`."""
-        with reading_state(self._archive):
-            return whole_files(files, self._segments, self._job.new.records.runs())
-
-    def read_again(self, files: Collection[str]) -> set[str]:
-        """Those of the files that told of a trace which was read again."""
-        with reading_state(self._archive):
-            return read_again(files, self._segments, self._job.new.records.runs())
-
-    def build(
+    def store(
         self,
+        state: State,
+        sources: Mapping[str, KnownSource],
         *,
-        all_anew: bool = False,
-        replaced: Replaced = Replaced(),  # noqa: B008 (it is frozen)
-        gone: Sequence[str] | None = None,
-    ) -> None:
-        """Build the traces that have new records, or of which records are void now.
+        expired: str,
+        is_done: bool,
+        forgotten: Sequence[tuple[str, bytes | None]] = (),
+    ) -> int:
+        """Store the records, then the days, then that it is done; returns how many days changed.
 
         Args:
-            all_anew: whether all traces are built.
-            replaced: what was read again.
-            gone: files, and folders of files, that are forgotten, where anything is: then no
-                segment stays as it is.
+            state: of the store from now on.
+            sources: new and changed ones.
+            expired: until when the last record of a unit that is no agent's must have come, so that
+                nothing of it is kept any more.
+            is_done: whether the import before was.
+            forgotten: what is kept out from now on.
         """
-        new, state = self._job.new, self._state
-        rewritten = [path for path, known in self._known.items() if known.since == new.number]
-        is_rewritten = all_anew or bool(replaced.files) or gone is not None
-        self._old = self._old_segments(replaced, gone or (), is_rewritten=is_rewritten)
-        with reading_state(self._archive):
-            changed = pl.col("file").is_in([*rewritten, *replaced.files])
-            new.touch(traces_of(self._segments, changed))
-            if not state.is_done:
-                new.touch(traces_of(self._segments, pl.col("told") == state.number))
-            if self._job.rules.root:
-                new.touch(self._waiting.settled)
-            folder = self._folder / "segments"
-            self._join = Join(new, self._old, self._waiting, folder, all_anew=all_anew)
-            self._join.build(self._job.build)
-
-    def _old_segments(
-        self, replaced: Replaced, gone: Sequence[str], *, is_rewritten: bool
-    ) -> Segments:
-        """The segments of before; the new one takes in those that are not much larger."""
-        paths = self._paths(self._state.records)
-        unchanged, size = len(paths), self._job.new.bytes()
-        while unchanged and (is_rewritten or paths[unchanged - 1].stat().st_size <= 2 * size):
-            unchanged -= 1
-            size += paths[unchanged].stat().st_size
-        today = now().date()
-        again = [x.name for x in self._live if is_rewritten or x.read.date() == today]
-        is_of_another = pl.col("importer").ne_missing(self._state.importer)
-        is_of_another &= pl.col("digest").is_not_null()
-        return Segments(
-            unchanged=paths[:unchanged],
-            rewritten=paths[unchanged:],
-            skipped=self._paths([x.name for x in self._live if x.name not in again]),
-            skipped_rewritten=self._paths(again),
-            since={path: known.since for path, known in self._known.items() if known.since},
-            replaced=replaced,
-            is_registry=self._job.form.source == "registry",
-            forgotten=self._forgotten,
-            gone=gone,
-            closed=self._forgotten.filter(is_of_another)["trace"],
-        )
-
-    def write_refusals(self) -> dict[str, int]:
-        """Write the refusals into the archive; returns how many of each kind there are in all."""
-        self._standing = self._job.refusals.write(self._archive)
-        if self._job.refusals.has_damaged_lines:
-            names = " or ".join(NAMES.values())
-            warn(f"{self._archive.name} has damaged lines in {names}; they are left out")
-        return self._standing
-
-    @property
-    def kept(self) -> int:
-        """How many traces were built of records that this import has not read."""
-        return self._join.kept
-
-    def count_expired(self) -> int:
-        """How many skipped traces go, as they had no new record for so long."""
-        expired = [segment.name for segment in self._state.skipped if segment not in self._live]
-        if not expired:
-            return 0
-        others = [*self._old.unchanged, *self._old.skipped, *self._join.paths]
-        return len(set(traces_of(self._paths(expired))).difference(traces_of(others)))
-
-    def store(self, *, kept: int = 0) -> int:
-        """Store the records, then days, then that it is done; returns how many days changed.
-
-        Args:
-            kept: traces that the next import has to tell of, if this one is killed meanwhile.
-        """
-        archive, number = self._archive, self._job.new.number
-        unchanged = {path.name for path in (*self._old.unchanged, *self._old.skipped)}
-        records = [name for name in self._state.records if name in unchanged]
-        skipped = [segment for segment in self._state.skipped if segment.name in unchanged]
-        kept_path, skipped_path = self._join.paths
-        if self._join.rows[0]:
-            records.append(store_file(archive, number, "records", partial(shutil.move, kept_path)))
-        if self._join.rows[1]:
-            name = store_file(archive, number, "skipped", partial(shutil.move, skipped_path))
-            skipped.append(SkippedSegment(name=name, read=now()))
-        changes = {
-            "number": number,
-            "is_done": False,
-            "kept": kept,
-            "records": tuple(records),
-            "skipped": tuple(skipped),
-            "sources": store_sources(archive, number, self._known),
-            "forgotten": store_frame(archive, number, "forgotten", self._forgotten),
-            "waiting": store_frame(archive, number, "waiting", self._waiting.rows()),
-        }
-        state = self._state.model_copy(update=changes)
-        state.save(archive)
-        changed = self._job.days.upsert(archive, state.metadata)
-        done = {"is_done": True, "kept": 0, "standing": self._standing}
-        state.model_copy(update=done).save(archive)
+        with self._store.transaction():
+            self._store_units(expired, is_done=is_done)
+            many = self._store.connection.executemany
+            rows = ((x.id, path, x.stamp, x.seen, x.sniffed) for path, x in sources.items())
+            many("INSERT OR REPLACE INTO main.files VALUES (?, ?, ?, ?, ?)", rows)
+            many("INSERT INTO main.forgotten VALUES (?, ?)", forgotten)
+            self._store.save_state(state)
+        self._archive.store([STORE])
+        changed = write_days(self._archive, self, state.metadata)
+        save_done(self._archive, state.number)
         return changed
+
+    def _store_units(self, expired: str, *, is_done: bool) -> None:
+        if is_done:
+            self._run("DELETE FROM main.leaving")
+        self._run("INSERT INTO main.blocks SELECT * FROM new.blocks")
+        self._run("INSERT OR REPLACE INTO main.units SELECT * FROM new.units")
+        self._run("DELETE FROM main.units WHERE name IN (SELECT name FROM new.gone)")
+        for unit in [*self._store.units(self._store.expired(expired)).values()]:
+            self._left |= {*unit.blocks}
+            self._run("DELETE FROM main.units WHERE name = ?", [unit.name])
+        self._run("INSERT OR IGNORE INTO main.leaving SELECT * FROM new.leaving")
+        self._run(_NOT_LEAVING)
+        self._store.without_dead(self._left)
+
+    def count_expired(self, until: str) -> int:
+        """How many units go, as they are no agent's and had no new record for so long."""
+        names = self._store.expired(until)
+        built = self._store.values("SELECT name FROM new.units")
+        return len({*names}.difference(built))
+
+    def days(self) -> list[str]:
+        """See `Changes`."""
+        return self._store.values("SELECT DISTINCT day FROM new.pieces")
+
+    def ids(self, day: str) -> list[str]:
+        """See `Changes`."""
+        return self._store.values("SELECT id FROM new.built WHERE day = ?", day)
+
+    def pieces(self, day: str) -> Iterator[Piece]:
+        """See `Changes`."""
+        query = "SELECT day, key, rows FROM new.pieces WHERE day = ? ORDER BY key"
+        return map(Piece._make, self._run(query, [day]))
+
+    def leaving(self) -> list[tuple[str, str, bool]]:
+        """See `Changes`."""
+        return [(day, self._form.id_of(name), moves) for day, name, moves in self._store.leaving()]

@@ -1,31 +1,50 @@
 """The files of an imported archive: one a day, in UTC, with traces in the order of their time.
 
-They are merged row group by row group and not sorted in DuckDB, which holds 2,048 rows at once:
-of traces of a megabyte that is more memory than there may be.
+They are merged piece by piece and not sorted in DuckDB, which holds 2,048 rows at once: of traces
+of a megabyte that is more memory than there may be.
 """
 
+import heapq
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple, Protocol, cast
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kp_batch.conversion.apply_rules import IMPORTED, Row
 from kp_batch.imports.destination import Archive
-from kp_batch.imports.sorted_runs import Pieces, RowGroupWriter, SortedRuns, merged, pieces
+from kp_batch.schemas import arrow_schema
 from kp_batch.text import encodable
 
 _TRACES = pl.Schema({"key": pl.String, **IMPORTED})  # by their time, then their id
-_LEAVING = pl.Schema(dict.fromkeys(("day", "id", "goes_to"), pl.String()))
 _LENGTHS = [
     pl.element().struct.field(name).str.len_bytes().fill_null(0)
     for name in ("content", "input", "output_summary")
 ]
 _SIZE = pl.col("steps").list.eval(pl.sum_horizontal(_LENGTHS)).list.sum() + 1_000
 _ROWS, _BYTES = 1_000, 16 << 20  # of a row group
+_PIECE_ROWS, _PIECE_BYTES = 200, 1 << 20
 _DAY = len("2026-01-31")
-_AFTER = "~"  # sorts after all that follows the day in a key
+
+
+class Piece(NamedTuple):
+    """Some new traces of a day.
+
+    Attributes:
+        day: of all of them.
+        key: of the first.
+        rows: an Arrow stream, in the order of keys.
+    """
+
+    day: str
+    key: str
+    rows: bytes
 
 
 def day_of(trace: Row) -> str:
@@ -33,8 +52,33 @@ def day_of(trace: Row) -> str:
     return trace["metadata"]["created_at"][:_DAY]
 
 
-def rows_of(traces: Sequence[Row]) -> pl.DataFrame:
-    """A frame of traces; letters that UTF-8 does not have are replaced."""
+def pieces_of(traces: Sequence[Row]) -> list[Piece]:
+    """Traces by their days; letters that UTF-8 does not have are replaced."""
+    ordered = sorted(traces, key=_key_of)
+    return [
+        Piece(day, _key_of(group[0]), _packed(frame_of(group)))
+        for day, of_day in groupby(ordered, day_of)
+        for group in _cut(of_day)
+    ]
+
+
+def _key_of(trace: Row) -> str:
+    return f"{trace['metadata']['created_at']} {trace['id']}"
+
+
+def _cut(traces: Iterable[Row]) -> Iterator[list[Row]]:
+    group, size = list[Row](), 0
+    for trace in traces:
+        if group and (len(group) == _PIECE_ROWS or size > _PIECE_BYTES):
+            yield group
+            group, size = list[Row](), 0
+        group.append(trace)
+        size += sum(len(x["content"] or "") + len(x["input"] or "") for x in trace["steps"])
+    yield group
+
+
+def frame_of(traces: Sequence[Row]) -> pl.DataFrame:
+    """A frame of traces and their keys."""
     try:
         return _frame(traces)
     except UnicodeEncodeError:
@@ -43,92 +87,145 @@ def rows_of(traces: Sequence[Row]) -> pl.DataFrame:
 
 
 def _frame(traces: Iterable[Row]) -> pl.DataFrame:
-    rows = [
-        (f"{trace['metadata']['created_at']} {trace['id']}", *(trace[name] for name in IMPORTED))
-        for trace in traces
-    ]
+    rows = [(_key_of(trace), *(trace[name] for name in IMPORTED)) for trace in traces]
     return pl.DataFrame(rows, schema=_TRACES, orient="row")
 
 
-class DailyPartitions:
-    """The changes of an import to the days of an archive, with a folder for its files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._traces = SortedRuns(folder / "traces", _TRACES, ["key"], _SIZE)
-        self._leaving = SortedRuns(folder / "leaving", _LEAVING, ["day", "id"], pl.lit(100))
-        self._changed, self._left = set[str](), set[str]()  # days, see `upsert`
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Put traces into their days; see `rows_of`."""
-        self._traces.extend(rows)
-
-    def move(self, id_: str, day: str | None, old_days: Iterable[str]) -> None:
-        """Take a trace out of its old days.
-
-        Args:
-            id_: of the trace.
-            day: into which it is put; None if there is no such trace.
-            old_days: in which it may be.
-        """
-        for old_day in {*old_days, *filter(None, [day])}:
-            self._leaving.add((old_day, id_, day), 100)
-            (self._left if day and old_day != day else self._changed).add(old_day)
-
-    def upsert(self, archive: Archive, metadata: Mapping[str, str]) -> int:
-        """Write the days, each completely or not at all; returns how many have changed.
-
-        A trace that moves is taken out of its old day last, so that it is in one at any moment.
-        Each file that is written has the metadata.
-        """
-        moves = (pl.col("goes_to") != pl.col("day")).fill_null(value=False)
-        changed = self._write(archive, self._changed, ~moves, metadata)
-        changed |= self._write(archive, self._left, pl.lit(value=True), metadata)
-        return len(changed)
-
-    def _write(
-        self, archive: Archive, days: set[str], leaves: pl.Expr, metadata: Mapping[str, str]
-    ) -> set[str]:
-        """Write and store days, without the traces that leave; returns those that have changed."""
-        names = {day: f"{day}.parquet" for day in sorted(days)}
-        archive.fetch(names.values())
-        changed: set[str] = set()
-        for day, name in names.items():
-            rows = merged(
-                [self._old(archive.local_path(name), day, leaves), *self._new(day)], ["key"]
-            )
-            if archive.put(name, partial(_write_day, rows, metadata)):
-                changed.add(day)
-        archive.store([names[day] for day in sorted(changed)])
-        return changed
-
-    def _new(self, day: str) -> Iterator[Pieces]:
-        """The new traces of a day."""
-        is_of_day = pl.col("key").str.starts_with(day)
-        for run in self._traces.runs():
-            yield (piece.filter(is_of_day) for piece in pieces(run, (day, day + _AFTER)))
-
-    def _old(self, path: Path, day: str, leaves: pl.Expr) -> Pieces:
-        """The traces of a day's file that stay there."""
-        if not path.exists():
-            return
-        leaving = [
-            piece.filter(pl.col("day") == day, leaves).select("id")
-            for run in self._leaving.runs()
-            for piece in pieces(run, (day, day))
-        ]
-        ids = pl.concat([pl.DataFrame(schema={"id": pl.String}), *leaving])
-        key = pl.concat_str(pl.col("metadata").struct.field("created_at"), "id", separator=" ")
-        for piece in pieces(path):
-            yield piece.join(ids, on="id", how="anti", maintain_order="left").select(
-                key.alias("key"), *IMPORTED.names()
-            )
+def _packed(frame: pl.DataFrame) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = _table_of(frame).combine_chunks()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
 
 
-def _write_day(rows: Pieces, metadata: Mapping[str, str], path: Path) -> int:
+def _unpacked(rows: bytes) -> pl.DataFrame:
+    return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_stream(rows).read_all()))
+
+
+class Changes(Protocol):
+    """What changes in the days of an archive."""
+
+    def days(self) -> list[str]:
+        """The days with new traces."""
+        ...
+
+    def ids(self, day: str) -> list[str]:
+        """The ids of these in a day."""
+        ...
+
+    def pieces(self, day: str) -> Iterator[Piece]:
+        """These, in the order of their first keys."""
+        ...
+
+    def leaving(self) -> list[tuple[str, str, bool]]:
+        """Days, and ids of traces to be taken out of them, with whether these are in another."""
+        ...
+
+
+def write_days(archive: Archive, changes: Changes, metadata: Mapping[str, str]) -> int:
+    """Write days, each completely or not at all; returns how many have changed.
+
+    A trace that moves is taken out of its old day last, so that it is in one at any moment. Each
+    file that is written has the metadata.
+    """
+    moving, going = dict[str, set[str]](), dict[str, set[str]]()
+    for day, id_, moves in changes.leaving():
+        (moving if moves else going).setdefault(day, set()).add(id_)
+    new = {day: {*changes.ids(day)} | going.get(day, set()) for day in changes.days()}
+    changed = _write(archive, changes, going | new, metadata)
+    # What a day has gained by now is written once more, without those that have left it.
+    left = {day: ids - new.get(day, set()) for day, ids in moving.items()}
+    return len(changed | _write(archive, None, left, metadata))
+
+
+def _write(
+    archive: Archive,
+    changes: Changes | None,
+    days: Mapping[str, Collection[str]],
+    metadata: Mapping[str, str],
+) -> set[str]:
+    """Write and store days, without some ids, and with what is new; returns the changed ones."""
+    names = {day: f"{day}.parquet" for day in sorted(days)}
+    archive.fetch(names.values())
+    changed: set[str] = set()
+    for day, name in names.items():
+        new = (
+            ((piece.key, _unpacked(piece.rows)) for piece in changes.pieces(day)) if changes else ()
+        )
+        rows = _merged(
+            heapq.merge(_old(archive.local_path(name), days[day]), new, key=itemgetter(0))
+        )
+        if archive.put(name, partial(_write_day, rows, metadata)):
+            changed.add(day)
+    archive.store([names[day] for day in sorted(changed)])
+    return changed
+
+
+def _new(changes: Changes, day: str) -> Iterator[tuple[str, pl.DataFrame]]:
+    return ((piece.key, _unpacked(piece.rows)) for piece in changes.pieces(day))
+
+
+def _old(path: Path, without: Collection[str]) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The traces of a day's file that stay there, in pieces with their first keys."""
+    if not path.exists():
+        return
+    ids = pl.DataFrame({"id": sorted(without)}, schema={"id": pl.String})
+    key = pl.concat_str(pl.col("metadata").struct.field("created_at"), "id", separator=" ")
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups):
+            rows = cast("pl.DataFrame", pl.from_arrow(file.read_row_group(number)))
+            missing = [pl.lit(None, kind).alias(x) for x, kind in IMPORTED.items() if x not in rows]
+            rows = rows.with_columns(missing).select(key.alias("key"), *IMPORTED.names())
+            rows = rows.join(ids, on="id", how="anti", maintain_order="left")
+            if len(rows):
+                yield rows["key"][0], rows
+
+
+def _merged(pieces: Iterable[tuple[str, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
+    """Rows in the order of keys, of pieces in the order of their first ones."""
+    waiting, size = list[pl.DataFrame](), 0
+    for key, rows in pieces:
+        if size > _BYTES:
+            ready = pl.concat(waiting).sort("key")
+            yield ready.filter(pl.col("key") < key)
+            waiting = [ready.filter(pl.col("key") >= key)]
+            size = int(waiting[0].estimated_size())
+        waiting.append(rows)
+        size += int(rows.estimated_size())
+    if waiting:
+        yield pl.concat(waiting).sort("key")
+
+
+def _write_day(rows: Iterable[pl.DataFrame], metadata: Mapping[str, str], path: Path) -> int:
     """Write the rows of a day; returns how many."""
-    with RowGroupWriter(
-        path, IMPORTED, _SIZE, rows=_ROWS, most=_BYTES, metadata=metadata
-    ) as writer:
-        for piece in rows:
-            writer.write(piece)
-    return writer.rows
+    schema = arrow_schema(IMPORTED).with_metadata(dict(metadata))
+    number = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for group in _row_groups(rows):
+            writer.write_table(group.combine_chunks().cast(schema))
+            number += group.num_rows
+    return number
+
+
+def _row_groups(frames: Iterable[pl.DataFrame]) -> Iterator[pa.Table]:
+    """Rows in groups, which depend on the rows alone: of some megabytes, unless a row has more."""
+    pending, sizes = _table_of(pl.DataFrame(schema=IMPORTED)), list[int]()
+    for frame in frames:
+        pending = pa.concat_tables([pending, _table_of(frame.select(IMPORTED.names()))])
+        sizes += frame.select(_SIZE).to_series().to_list()
+        begin = total = 0
+        for place, size in enumerate(sizes):
+            if place > begin and (place - begin == _ROWS or total + size > _BYTES):
+                yield pending.slice(begin, place - begin)
+                begin, total = place, 0
+            total += size
+        pending, sizes = pending.slice(begin), sizes[begin:]
+    if pending.num_rows:
+        yield pending
+
+
+def _table_of(frame: pl.DataFrame) -> pa.Table:
+    """The rows of a frame, without a copy of its texts."""
+    return frame.to_arrow(compat_level=pl.CompatLevel.newest())

@@ -46,19 +46,6 @@ class Archive:
         """Whether any day has a file."""
         return any(self.folder.glob(_DAY)) or bool(fnmatch.filter(self.remote, _DAY))
 
-    def state_files(self) -> set[str]:
-        """The names of the files of its state."""
-        local = (x.name for x in (self.folder / OWN).glob("*") if x.suffix in {".json", ".parquet"})
-        return {f"{OWN}/{name}" for name in local} | {*fnmatch.filter(self.remote, f"{OWN}/*")}
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove files."""
-        names = sorted(names)
-        for name in names:
-            self.remote.discard(name)
-            (self.folder / name).unlink(missing_ok=True)
-        self.store(names)
-
     def local_path(self, name: str) -> Path:
         """The path of a file on this machine; the file may not exist.
 
@@ -228,4 +215,4 @@ class BucketTarget:
 def _is_of_archive(path: str) -> bool:
     """Whether an object is a file of the archive; others are left alone."""
     folder, _, name = path.rpartition("/")
-    return folder in {"", OWN} and name.endswith((".parquet", ".jsonl", ".json"))
+    return folder == OWN or (not folder and name.endswith((".parquet", ".jsonl")))

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from kp_batch.errors import KpBatchError
-from kp_batch.imports.refusals import Refusals
+from kp_batch.imports.refusals import RefusalCounts
 from kp_batch.limits import Measure, exceeded
 from kp_batch.settings import Limit, Table
 
@@ -20,7 +20,7 @@ class ImportLimits(Table):
     )
 
 
-def check_limits(limits: ImportLimits, refusals: Refusals, traces: int, files: int) -> None:
+def check_limits(limits: ImportLimits, refusals: RefusalCounts, traces: int, files: int) -> None:
     """Refuse to import where more is refused than may be, of so many built traces and files.
 
     Raises:

@@ -1,12 +1,13 @@
-"""Imports other systems' traces into an archive, and forgets traces.
+"""Imports other systems' traces into an archive.
 
 The archive keeps all records of its sources, so an import reads only new or changed files, and
 builds the traces of which these have records. Removing a file from a source removes no trace.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -14,44 +15,48 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
-from kp_batch.archive.sources import absolute
 from kp_batch.conversion.apply_rules import check_rules, check_rules_decide
 from kp_batch.conversion.formats import FORMATS, detect_format
 from kp_batch.conversion.model import Format, Input
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired, waiting_of
+from kp_batch.imports.building import Work, build_part
+from kp_batch.imports.change import SETTLES_AFTER, ArchiveChange, Taken, before
 from kp_batch.imports.destination import Archive, target_of
 from kp_batch.imports.import_limits import ImportLimits, check_limits
-from kp_batch.imports.job import ImportJob
-from kp_batch.imports.refusals import NAMES
-from kp_batch.imports.rereading import Replaced, moved_files, namesakes
-from kp_batch.imports.sorted_runs import RUN_BYTES
+from kp_batch.imports.merging import Merge
+from kp_batch.imports.reading import FilesRead, read_files
 from kp_batch.imports.source_files import (
     Sniffed,
     Source,
-    file_stamp,
     files_of,
     head_of,
     is_closed,
     local_path,
-    newer,
-    size_of,
     source_of,
-    unread,
 )
-from kp_batch.imports.state import ImportState, KnownSource, state_file
+from kp_batch.imports.spool import part_of
+from kp_batch.imports.store import (
+    KnownSource,
+    State,
+    Store,
+    create_store,
+    is_done,
+    opened_store,
+)
 from kp_batch.imports.summary import Imported
 from kp_batch.imports.workers import Workers
-from kp_batch.log import progress, warn
+from kp_batch.log import progress
 from kp_batch.steps.step import cut
-from kp_batch.storage.urls import is_url
-from kp_batch.text import be, count_of
+from kp_batch.text import ten_of
 
 IMPORTER = 11  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
 _PROCESSES = 8  # at the most: one process joins their results, and keeps no more of them busy
-_PACKED = 20  # bytes of records in a byte of a segment, about
+_GROUP_BYTES = 16 << 20  # of files that are read by one call
+_PART_BYTES = 4 << 20  # of files, for each part
+_PARTS = 1_024  # at the most
+_SKIPPED_FOR = timedelta(days=30)  # that records of units that are no agent's are kept
 
 
 def import_traces(
@@ -63,13 +68,12 @@ def import_traces(
 ) -> Imported:
     """Import traces; see `Format` and `Rules`.
 
-    Files that are known are not read again; of a database that is known, new rows are read. Other
-    rules build all traces anew of the records of the archive. Another version of the importer
-    reads all files again, and builds of the records of the archive what none of them tells.
+    Files that are known are not read again. Other rules, and another version of the importer, build
+    all traces anew of the records of the archive.
 
     Args:
         form: of the sources; None for that of the archive, or for a new one that of the files.
-        sources: files, and folders of which all files count, or URLs of these; URLs of databases.
+        sources: files, and folders of which all files count, or URLs of these.
         archive: the folder of the archive, or its URL in a bucket; made where it is missing.
         rules: what decides where the format does not.
         limits: on what is refused.
@@ -82,18 +86,23 @@ def import_traces(
     """
     with TemporaryDirectory(prefix="kp-import-") as name:
         target = target_of(str(archive), Path(name) / "archive")
-        plan = _Plan.of(target.snapshot(), form, files_of(sources, str(archive)), rules)
-        check_rules(plan.form, rules)
-        _check_same_traces(plan.archive.name, plan.state, rules)
-        if not plan.source.inputs:
-            raise ArchiveError(
-                f"no file of {plan.form.name} at {', '.join(sources)}; look at the path, or name "
-                "another format"
-            )
-        if plan.is_empty:
-            return plan.nothing_done()
+        files = files_of(sources, str(archive))
+        snapshot = target.snapshot()
+        with opened_store(snapshot) as store:
+            plan = _Plan.of(snapshot, store, form, files, rules)
+            check_rules(plan.form, rules)
+            if not plan.source.inputs:
+                raise ArchiveError(
+                    f"no file of {plan.form.name} at {', '.join(sources)}; look at the path, or "
+                    "name another format"
+                )
+            if plan.is_empty(store):
+                return plan.nothing_done(store)
         with target.alone() as opened:
-            return _import(plan.at(opened), Path(name) / "scratch", limits)
+            create_store(opened)
+            with opened_store(opened) as store:
+                assert store  # noqa: S101 (it was made)
+                return _Import(plan.at(opened, store), store, Path(name), limits).run()
 
 
 @dataclass(frozen=True)
@@ -103,107 +112,86 @@ class _Plan:
     archive: Archive
     form: Format
     rules: Rules
-    state: ImportState
+    state: State
     known: Mapping[str, KnownSource]
     source: Source
 
     @classmethod
     def of(
-        cls, archive: Archive, form: Format | None, files: Mapping[str, str], rules: Rules
+        cls,
+        archive: Archive,
+        store: Store | None,
+        form: Format | None,
+        files: Mapping[str, str],
+        rules: Rules,
     ) -> "_Plan":
-        state = ImportState.of(archive)
+        state = store.state if store else State()
         form = form or FORMATS.get(state.format)
         form = form or detect_format([*files], lambda path: head_of(path, files[path]), local_path)
         _check_format(archive, state, form)
-        known = state.known_sources(archive)
-        sniffed = {path: each for path, each in known.items() if each.importer == IMPORTER}
+        known = store.known_sources() if store else {}
+        sniffed = known if state.importer == IMPORTER else {}
         source = source_of(form, files, Sniffed(form, files, sniffed))
         return cls(archive, form, rules, state, known, source)
 
-    def at(self, archive: Archive) -> "_Plan":
+    def at(self, archive: Archive, store: Store) -> "_Plan":
         """The same, once nobody else changes the archive: another import may have until then."""
-        state = ImportState.of(archive)
+        state, known = store.state, store.known_sources()
         _check_format(archive, state, self.form)
-        _check_same_traces(archive.name, state, self.rules)
-        return replace(self, archive=archive, state=state, known=state.known_sources(archive))
+        return replace(self, archive=archive, state=state, known=known)
 
     @cached_property
     def new(self) -> Mapping[str, Input]:
-        """The files to read, in the order of their paths: new and changed, and outdated ones."""
-        known = {path: each for path, each in self.known.items() if path not in self.outdated}
-        stamps = {path: each.fingerprint or "" for path, each in known.items()}
+        """The files to read, in the order of their paths: new and changed ones."""
+        stamps = {path: each.stamp for path, each in self.known.items()}
         changed = sorted(x for x, now in self.source.stamps.items() if stamps.get(x) != now)
-        return {path: newer(self.source.inputs[path], stamps.get(path, "")) for path in changed}
-
-    @cached_property
-    def outdated(self) -> Mapping[str, str]:
-        """The files that another importer has read, wherever they are now, with their stamps."""
-        return {
-            path: file_stamp(known.fingerprint)
-            for path, known in self.known.items()
-            if known.fingerprint is not None and known.importer != IMPORTER
-        }
-
-    @property
-    def again(self) -> int:
-        """How many of the files to read are as another importer has read them."""
-        now = self.source.stamps
-        return sum(x in self.outdated and self.known[x].fingerprint == now[x] for x in self.new)
-
-    @property
-    def is_of_another_importer(self) -> bool:
-        """Whether another version of the importer made the archive."""
-        return bool(self.state.format) and self.state.importer != IMPORTER
+        return {path: self.source.inputs[path] for path in changed}
 
     @property
     def is_all_anew(self) -> bool:
         """Whether all traces have to be built again."""
-        before = (self.state.importer, self.state.rules)
-        return bool(self.state.format) and before != (IMPORTER, self.rules.as_json())
+        made = self.state.importer, self.state.rules
+        return bool(self.state.format) and made != (IMPORTER, self.rules.as_json())
 
-    @property
-    def processes(self) -> int:
-        """The number of worker processes: starting one takes a second."""
-        size = sum(self.source.sizes[path] for path in self.new)
-        if self.is_all_anew:
-            segments = (state_file(self.archive, name) for name in self.state.segments)
-            size += sum(segment.stat().st_size for segment in segments) * _PACKED
-        is_known = FORMATS.get(self.form.name) is self.form
-        return min(pl.thread_pool_size(), _PROCESSES) if is_known and size > _LARGE else 0
-
-    @property
-    def is_empty(self) -> bool:
+    def is_empty(self, store: Store | None) -> bool:
         """Whether there is nothing to do, so that the archive need not be locked."""
-        state = self.state
-        is_due = any(map(is_expired, state.skipped)) or self._has_settled
-        return state.is_done and not (self.new or self.is_all_anew or state.closed or is_due)
+        if not store or self.new or self.is_all_anew or self.state.closed:
+            return False
+        is_due = store.expired(before(_SKIPPED_FOR)) or self.settled(store)
+        return is_done(self.archive, self.state.number) and not is_due
+
+    def settled(self, store: Store) -> Sequence[str]:
+        """The units of which nothing is waited for any more."""
+        return store.waiting(before(SETTLES_AFTER)) if self.rules.root else ()
 
     @property
-    def _has_settled(self) -> bool:
-        """Whether nothing is waited for any more of traces that wait for their root."""
-        return bool(self.rules.root) and len(waiting_of(self.state, self.archive).settled) > 0
+    def next_state(self) -> State:
+        """The state of the archive after this import."""
+        return State(
+            self.form.name,
+            IMPORTER,
+            self.rules.as_json(),
+            self.state.number + 1,
+            sum(map(is_closed, self.source.inputs)),
+        )
 
-    @property
-    def next_state(self) -> ImportState:
-        """The state of the archive after this import, but for what it stores."""
-        changes = {
-            "format": self.form.name,
-            "importer": IMPORTER,
-            "rules": self.rules.as_json(),
-            "closed": sum(map(is_closed, self.source.inputs)),
-        }
-        return self.state.model_copy(update=changes)
+    def ids(self) -> dict[str, int]:
+        """The ids in the store of the files that are known, or will be."""
+        ids = {path: each.id for path, each in self.known.items()}
+        paths = {**self.new, **self.source.sniffed.new}
+        first = max(ids.values(), default=0) + 1
+        return ids | {path: first + x for x, path in enumerate(sorted(paths.keys() - ids.keys()))}
 
-    def nothing_done(self) -> Imported:
+    def nothing_done(self, store: Store | None) -> Imported:
         """The result where nothing is read."""
         return Imported(
             files=len(self.source.inputs),
-            standing={kind: self.state.standing.get(kind, 0) for kind in NAMES},
+            standing=store.standing() if store else {},
             rules=json.loads(self.rules.as_json()),
         )
 
 
-def _check_format(archive: Archive, state: ImportState, form: Format) -> None:
+def _check_format(archive: Archive, state: State, form: Format) -> None:
     if state.format not in ("", form.name):
         raise KpBatchError(
             f"{archive.name} has traces of {state.format}, and an archive has those of one "
@@ -211,174 +199,179 @@ def _check_format(archive: Archive, state: ImportState, form: Format) -> None:
         )
 
 
-def _check_same_traces(archive: str, state: ImportState, rules: Rules) -> None:
-    """Refuse rules of turns for an archive of sessions, and of sessions for one of turns.
+class _Import:
+    """Carries out a plan; nobody else changes the archive meanwhile."""
 
-    Raises:
-        KpBatchError: the archive of this name, and state, has others than the rules.
-    """
-    before = Rules.from_json(state.rules)
-    if state.format and before.trace != rules.trace:
-        raise KpBatchError(
-            f'{archive} was made with trace = "{before.trace}", and these rules have '
-            f'trace = "{rules.trace}": import into a new folder'
+    def __init__(self, plan: _Plan, store: Store, folder: Path, limits: ImportLimits) -> None:
+        self._plan, self._store, self._folder, self._limits = plan, store, folder, limits
+        self._ids = plan.ids()
+        paths = {id_: path for path, id_ in self._ids.items()}
+        scratch = folder / "built.sqlite"
+        self._change = ArchiveChange(plan.archive, store, plan.form, paths, scratch)
+        self._size = sum(plan.source.sizes[path] for path in plan.new)
+        self._parts = min(1 + self._size // _PART_BYTES, _PARTS)
+
+    def run(self) -> Imported:
+        """Read, build, store."""
+        plan, store, taken = self._plan, self._store, self._change.taken
+        with Workers(self._processes) as workers:
+            readable, void, runs = self._read(workers)
+            deleted = self._count_before(readable) if plan.form.source == "registry" else 0
+            self._build(workers, runs, void, readable)
+        standing = self._checked()
+        expired = before(_SKIPPED_FOR)
+        return replace(
+            plan.nothing_done(store),
+            traces=taken.traces,
+            files_read=len(plan.new),
+            refused=dict(taken.refusals.refused),
+            waiting=dict(taken.refusals.waiting),
+            standing=standing,
+            passed_over=dict(taken.skipped),
+            expired=self._change.count_expired(expired),
+            deleted=max(deleted - taken.seen_again, 0),
+            unmapped_domains=dict(taken.counts.unmapped),
+            files_changed=self._change.store(
+                plan.next_state,
+                self._sources(readable),
+                expired=expired,
+                is_done=is_done(plan.archive, plan.state.number),
+            ),
         )
 
+    @property
+    def _processes(self) -> int:
+        """The number of worker processes: starting one takes a second."""
+        size = self._size
+        if self._plan.is_all_anew:
+            size += self._store.values("SELECT coalesce(sum(bytes), 0) FROM units")[0]
+        is_known = FORMATS.get(self._plan.form.name) is self._plan.form
+        return min(pl.thread_pool_size(), _PROCESSES) if is_known and size > _LARGE else 0
 
-def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
-    """Carry out a plan; nobody else changes the archive meanwhile."""
-    state = plan.next_state
-    with Workers(plan.processes) as workers:
-        job = ImportJob(plan.form, plan.rules, folder, state.number + 1, workers)
-        readable = _read(job, plan)
-        known = _known(plan, readable, job.new.number)
-        change = ArchiveChange(plan.archive, state, known, job, folder)
-        again = [path for path in readable if path in plan.known]
-        deleted = change.count_deleted(again) if plan.form.source == "registry" else 0
-        replaced = _replaced(plan, readable, change)
-        change.build(all_anew=plan.is_all_anew, replaced=replaced)
-    standing = _checked(plan, job, change, limits)
-    # That of the archive is of an import that was killed.
-    kept = change.kept if plan.is_of_another_importer else plan.state.kept
-    _tell_kept(kept, plan.outdated.keys() - plan.source.inputs.keys() - {*replaced.whole})
-    return replace(
-        plan.nothing_done(),
-        traces=job.traces,
-        files_read=len(plan.new),
-        files_again=plan.again,
-        refused=dict(job.refusals.refused),
-        waiting=dict(job.refusals.waiting),
-        standing=standing,
-        passed_over=dict(job.skipped),
-        expired=change.count_expired(),
-        deleted=deleted,
-        kept=kept,
-        unmapped_domains=dict(job.counts.unmapped),
-        files_changed=change.store(kept=kept),
-    )
-
-
-def _checked(
-    plan: _Plan, job: ImportJob, change: ArchiveChange, limits: ImportLimits
-) -> dict[str, int]:
-    """Write the refusals; returns how many there are of each kind in all.
-
-    Raises:
-        KpBatchError: the rules leave something open; or limits do not allow what is written.
-    """
-    if plan.is_all_anew or not plan.state.format:
-        job.check_names()
-    if not job.traces:
-        check_rules_decide(plan.form, plan.rules, job.refusals.refused)
-    standing = change.write_refusals()
-    check_limits(limits, job.refusals, job.traces, len(plan.source.inputs))
-    return standing
-
-
-def _read(job: ImportJob, plan: _Plan) -> set[str]:
-    """Read files; returns the paths of those that are readable."""
-    readable = set[str]()
-    with progress("reading", len(plan.new), "file") as bar:
+    def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Path]]:
+        """Read files; returns those that are readable, the ids of the others, and runs."""
+        plan, readable, runs, void = self._plan, set[str](), list[Path](), set[int]()
         sizes = plan.source.sizes
-        groups = list(cut(plan.new.values(), lambda file: sizes[file.path], RUN_BYTES))
-        for group, paths in zip(groups, job.read(groups), strict=True):
-            readable |= paths
-            bar.add(len(group))
-    return readable
+        groups = list(cut(plan.new.values(), lambda file: sizes[file.path], _GROUP_BYTES))
+        begun = [
+            workers.submit(
+                read_files,
+                plan.form.under(plan.rules),
+                [file for file in group if not file.refused],
+                {file.path: self._ids[file.path] for file in group},
+                self._folder / "read" / f"{place}",
+                self._parts,
+            )
+            for place, group in enumerate(groups)
+        ]
+        with progress("reading", len(plan.new), "file") as bar:
+            for group, read in zip(groups, begun, strict=True):
+                faults = self._take(group, answer := read())
+                void |= {self._ids[path] for path in faults}
+                readable |= {file.path for file in group} - faults.keys()
+                runs += answer.runs
+                bar.add(len(group))
+        return readable, frozenset(void), runs
+
+    def _take(self, group: Sequence[Input], read: FilesRead) -> Mapping[str, object]:
+        faults = {file.path: file.refused for file in group if file.refused} | {**read.faults}
+        for path, fault in faults.items():
+            self._change.refuse(fault, path, is_file=True)
+        for path, item in read.dropped:
+            self._change.drop(item, path)
+        return faults
+
+    def _build(
+        self, workers: Workers, runs: Sequence[Path], void: frozenset[int], readable: set[str]
+    ) -> None:
+        """Build the units that have new records, and those that are touched otherwise."""
+        plan = self._plan
+        read = {self._ids[path] for path in readable}
+        touched: list[list[str]] = [[] for _ in range(self._parts)]
+        for name in self._touched(read):
+            touched[part_of(name, self._parts)].append(name)
+        work = Work(
+            form=plan.form,
+            rules=plan.rules,
+            merge=Merge(plan.state.number + 1, plan.form.source, frozenset(read)),
+            store=self._store.path,
+            runs=runs,
+            void=void,
+            now=before(timedelta(0)),
+            settled=before(SETTLES_AFTER),
+        )
+        begun = [workers.submit(build_part, work, x, names) for x, names in enumerate(touched)]
+        for built in begun:
+            self._change.take(built())
+
+    def _touched(self, read: set[int]) -> Iterator[str]:
+        """The units that are built though nothing new may have been read of them, each once."""
+        plan, store = self._plan, self._store
+        if plan.is_all_anew:
+            yield from store.values("SELECT name FROM units")
+            return
+        names = {*plan.settled(store)}
+        if plan.form.source == "document":
+            known = read & {each.id for each in plan.known.values() if each.stamp is not None}
+            names |= {unit.name for unit in store.units_of_files(known)}
+        if not is_done(plan.archive, plan.state.number):
+            names |= {*store.values("SELECT name FROM units WHERE number = ?", plan.state.number)}
+        yield from sorted(names)
+
+    def _count_before(self, readable: set[str]) -> int:
+        """How many traces the files that were read again had before, by file."""
+        read = {self._ids[path] for path in readable}
+        return sum(len(read & {*unit.files}) for unit in self._store.units_of_files(read))
+
+    def _checked(self) -> dict[str, int]:
+        """Store the refusals; returns how many there are of each kind in all.
+
+        Raises:
+            KpBatchError: the rules leave something open; or limits do not allow what is stored.
+        """
+        plan, taken = self._plan, self._change.taken
+        if plan.is_all_anew or not plan.state.format:
+            _check_names(plan.rules, taken)
+        if not taken.traces:
+            check_rules_decide(plan.form, plan.rules, taken.refusals.refused)
+        standing = self._change.store_refusals([*plan.new])
+        check_limits(self._limits, taken.refusals, taken.traces, len(plan.source.inputs))
+        return standing
+
+    def _sources(self, readable: set[str]) -> dict[str, KnownSource]:
+        """The files that are known otherwise from now on."""
+        plan, changed = self._plan, dict[str, KnownSource]()
+        for path, (stamp, sniffed) in plan.source.sniffed.new.items():
+            known = plan.known.get(path, KnownSource(self._ids[path]))
+            changed[path] = replace(known, seen=stamp, sniffed=sniffed)
+        for path in plan.new:
+            known = changed.get(path) or plan.known.get(path, KnownSource(self._ids[path]))
+            if path in readable:
+                changed[path] = replace(known, stamp=plan.source.stamps[path])
+            elif known.stamp is not None:
+                changed[path] = replace(known, stamp="")
+        return changed
 
 
-def _replaced(plan: _Plan, readable: Collection[str], change: ArchiveChange) -> Replaced:
-    """The files whose former records are void, as an older importer had read them."""
-    # What a registry tells of a unit replaces what it told before in any case.
-    if plan.form.source == "registry" or not plan.outdated:
-        return Replaced()
-    stamps = {path: file_stamp(plan.source.stamps[path]) for path in readable}
-    gone = {path: x for path, x in plan.outdated.items() if path not in plan.source.inputs}
-    new = {path: stamp for path, stamp in stamps.items() if path not in plan.known}
-    moved = moved_files(gone, new)
-    # One that tells of the same session, and has its name, is the same file.
-    named = namesakes(gone, new, in_any_folder=plan.rules.trace == "session")
-    moved |= change.read_again(named)
-    again = {path: x for path, x in plan.outdated.items() if path in readable}
-    if plan.form.source == "document":
-        return Replaced(moved | again.keys())
-    not_cut = {path: x for path, x in again.items() if size_of(stamps[path]) >= size_of(x)}
-    has_changed = {path: stamps[path] != stamp for path, stamp in not_cut.items()}
-    whole = change.whole(has_changed | dict.fromkeys(moved, False))
-    if not plan.form.sessions or plan.rules.trace == "session":
-        return Replaced(whole)  # a trace may have its parts in several files
-    return Replaced(whole, change.read_again(plan.outdated.keys() - whole))
-
-
-def _tell_kept(kept: int, gone: Collection[str]) -> None:
-    """Tell of how many traces not all could be read again, as files are gone."""
-    if not kept:
-        return
-    example = f", such as {min(gone)}" if gone else ""
-    warn(
-        f"{count_of(kept, 'trace')} {be(kept)} made of what an earlier version of kp-batch has "
-        f"read: not all of their sources could be read again{example}; if you have them elsewhere, "
-        "import them again"
-    )
-
-
-def _known(plan: _Plan, readable: Collection[str], number: int) -> dict[str, KnownSource]:
-    """The files as they are known from now on."""
-    known = {**plan.known}
-    for path, (stamp, sniffed) in plan.source.sniffed.new.items():
-        before = known.get(path, KnownSource())
-        importer = IMPORTER if before.fingerprint is None else before.importer
-        known[path] = replace(before, seen=stamp, sniffed=sniffed, importer=importer)
-    for path, file in plan.new.items():
-        before = known.get(path, KnownSource())
-        if path in readable:
-            is_replaced = plan.form.source == "document" and before.fingerprint is not None
-            since = number if is_replaced else before.since
-            stamp = plan.source.stamps[path]
-            # What an outdated one told is removed: no import has to be told of.
-            since = None if path in plan.outdated else since
-            known[path] = KnownSource(stamp, since, before.seen, before.sniffed, IMPORTER)
-        elif before.fingerprint is not None:
-            known[path] = replace(before, fingerprint=unread(file))
-    return known
-
-
-def forget(
-    archive: str | PathLike[str], *, ids: Sequence[str] = (), files: Sequence[str] = ()
-) -> Forgotten:
-    """Remove traces, or records that only some files have, from an archive, and keep them out.
-
-    Args:
-        archive: its folder, or its URL in a bucket.
-        ids: of traces, which no file brings back.
-        files: of a source, or folders of these, wherever they are by now; other records that they
-            have later count.
+def _check_names(rules: Rules, taken: Taken) -> None:
+    """Refuse rules that name a score or a field that no trace has, where traces have others.
 
     Raises:
-        KpBatchError: a path is empty, or nothing is kept of one of them; nothing was changed.
-        ArchiveError: nothing was imported into it.
+        KpBatchError: names all of them.
     """
-    if not all(files):  # as of a variable that is not set: else it would be the folder here
-        raise KpBatchError(
-            "the path of what is to be forgotten is empty; nothing was changed; name a file, or a "
-            "folder"
-        )
-    with (
-        TemporaryDirectory(prefix="kp-import-") as name,
-        target_of(str(archive), Path(name) / "archive").alone() as opened,
-    ):
-        state = ImportState.of(opened)
-        form = FORMATS.get(state.format)
-        if not form:
-            raise ArchiveError(
-                f"nothing that is known here was imported into {archive}; name an archive of "
-                "kp-batch import, or install the version that made it"
-            )
-        rules = Rules.from_json(state.rules)
-        scratch, known = Path(name) / "scratch", state.known_sources(opened)
-        job = ImportJob(form, rules, scratch, state.number + 1, Workers(0))
-        change = ArchiveChange(opened, state, known, job, scratch)
-        traces = [form.trace_of(id_) for id_ in ids]
-        paths = [file if is_url(file) else absolute(file) for file in files]
-        change.check_known(traces, paths)
-        return change.forget(traces, paths)
+    success, confidence, domain = rules.success, rules.confidence, rules.task_domain
+    scores, fields = taken.counts.scores, taken.counts.fields
+    # With another domain for all else, a field that only some traces have may be missing.
+    named = (
+        ("score", success and success.score, scores),
+        ("score", confidence and confidence.score, scores),
+        ("field", domain and domain.otherwise is None and domain.source, fields),
+        ("field", rules.agent_id, fields),
+    )
+    faults = [
+        f"no {kind} {name!r}; the source has: {ten_of(sorted(names))}"
+        for kind, name, names in named
+        if name and names and name not in names
+    ]
+    if faults:
+        raise KpBatchError("; ".join(faults))

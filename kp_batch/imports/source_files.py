@@ -1,7 +1,6 @@
 """The files of an import's sources, their stamps, and how to read them.
 
-The stamp of a file changes with its content. A database is one of the files, of which only new rows
-are read again.
+The stamp of a file changes with its content.
 """
 
 import json
@@ -17,12 +16,11 @@ from kp_batch import bounds
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
-from kp_batch.conversion.formats.knowledgepulse import state_of
 from kp_batch.conversion.model import Format, Input, Rejected
-from kp_batch.errors import ArchiveError, UnreadableError
-from kp_batch.imports.state import KnownSource
+from kp_batch.errors import ArchiveError
+from kp_batch.imports.store import KnownSource
 from kp_batch.storage.store import bucket_and_path
-from kp_batch.storage.urls import check_database, is_database, is_url, local_name
+from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import encodable
 
 
@@ -41,7 +39,7 @@ class Sniffed:
         Raises:
             OSError: it cannot be read.
         """
-        stamp, known = self._stamps[path], self._known.get(path, KnownSource())
+        stamp, known = self._stamps[path], self._known.get(path, KnownSource(0))
         seen, sniffed = self.new.get(path, (known.seen, known.sniffed))
         if seen != stamp or sniffed is None:
             sniffed = json.dumps(self._form.sniff(path, content_of(path)))
@@ -105,8 +103,6 @@ def _fault(message: str, code: str = "unreadable_file") -> str:
 
 
 def _input_stamp(file: Input, stamps: Mapping[str, str]) -> str:
-    if is_database(file.path):
-        return stamps[file.path]
     # The sidecar of a file that was named by itself is none of the files of the sources.
     sidecars = [stamps.get(path) or "".join(_stamps(path).values()) for path in file.sidecars]
     return json.dumps([file.refused and file.refused.message, stamps.get(file.path), *sidecars])
@@ -118,7 +114,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     A folder that cannot be read is one of them, and so is a table; see `is_closed`.
 
     Args:
-        sources: files and folders, or URLs of these and globs, and of databases.
+        sources: files and folders, or URLs of these and globs.
         archive: a folder, or its URL, whose files are left out.
 
     Raises:
@@ -144,8 +140,6 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
 
 def _stamps(source: str, own: str = "") -> dict[str, str]:
     """The stamps of a source's files, but for those of the archive itself; see `files_of`."""
-    if is_database(source):
-        return _database(source)
     files = _files(source, own)
     return dict(_path_and_stamp(file) for file in files if file.fault != IS_WAREHOUSE)
 
@@ -171,36 +165,10 @@ def _path_and_stamp(file: SourceFile) -> tuple[str, str]:
     return f"{file.path}/" if is_folder else file.path, _fault(file.fault)
 
 
-def file_stamp(fingerprint: str) -> str:
-    """The stamp of a file, of that with its sidecars; empty where it is unknown, or a database."""
-    value = json.loads(fingerprint or "null")
-    return str(value[1] or "") if isinstance(value, list) else ""
-
-
 def size_of(stamp: str) -> int:
-    """The size of a file, of its stamp; 0 of databases, and of what cannot be read."""
+    """The size of a file, of its stamp; 0 of what cannot be read."""
     size, _, _ = stamp.partition(" ")
     return int(size) if size.isdecimal() else 0
-
-
-def _database(url: str) -> dict[str, str]:
-    check_database(url)
-    try:
-        until, state = state_of(url)
-    except UnreadableError as error:
-        return {url: _fault(str(error), error.faults[0].code)}
-    return {url: json.dumps({"until": until, "state": state})}
-
-
-def newer(file: Input, stamp: str) -> Input:
-    """A file; of a database, only the rows that are new since it had a stamp."""
-    value = json.loads(stamp or "null")
-    return replace(file, cursor=value["until"]) if isinstance(value, dict) else file
-
-
-def unread(file: Input) -> str:
-    """The stamp of what has to be read again: of a database, from where `newer` begins."""
-    return json.dumps({"until": file.cursor}) if file.cursor else ""
 
 
 def content_of(path: str) -> bytes:

@@ -19,8 +19,7 @@ class Imported(Displayed):
 
     traces: int = 0  # new ones, and those with new records
     files: int  # of the sources
-    files_read: int = 0  # of these: new or changed ones, and those that are read again
-    files_again: int = 0  # of those read: neither new nor changed, but read by an earlier version
+    files_read: int = 0  # of these: new or changed ones
     files_changed: int = 0  # of the archive
     refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
     waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
@@ -28,7 +27,6 @@ class Imported(Displayed):
     passed_over: dict[str, int] = field(default_factory=dict[str, int])  # no agent's, by kind
     expired: int = 0  # traces among these whose records were kept long enough
     deleted: int = 0  # traces that a registry has no more; they stay
-    kept: int = 0  # traces of what an earlier version has read, and this one could not
     unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
     rules: dict[str, Any]
 
@@ -49,16 +47,10 @@ def forgotten_text(done: Forgotten, archive: str) -> str:
 
 def _lines(done: Imported, archive: str) -> Iterator[str]:
     files = f"{done.files_read:,} of {count_of(done.files, 'file')}"
-    why = " that are new or changed"
-    if done.files_again:
-        new = done.files_read - done.files_again
-        why = f": {new:,} new or changed, {done.files_again:,} that an earlier version has read"
-    yield f"{count_of(done.traces, 'trace')} from {files}{why}"
+    yield f"{count_of(done.traces, 'trace')} from {files} that are new or changed"
     yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
     if done.deleted:
         yield f"  deleted    {count_of(done.deleted, 'trace')} there; as before here"
-    if done.kept:
-        yield f"  kept       {count_of(done.kept, 'trace')} as an earlier version has read them"
     for title, counts in (
         ("refused", done.refused),
         ("waiting", done.waiting),

@@ -15,7 +15,7 @@ from polars.exceptions import PanicException
 from kp_batch.duck import read_parquet, statement
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.files import sync, sync_names
-from kp_batch.imports.state import holds
+from kp_batch.imports.store import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
 from kp_batch.operations.vacuum import (

@@ -12,9 +12,9 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.job import build_traces, items_of
-from kp_batch.imports.join import TraceRecords
-from kp_batch.imports.records import content_of
+from kp_batch.imports.days import frame_of
+from kp_batch.imports.reading import content_of, items_of
+from kp_batch.imports.traces import ImportCounts, make_row
 
 
 def always(**tables: Any) -> Rules:
@@ -70,38 +70,37 @@ class Conversion:
 def drafted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
     """What a file, or the files of a folder, come to before the rules of an import."""
     form, result = FORMATS[name].under(rules), Conversion()
-    for each in _read(form, source, result):
-        parts = zip(each.contents, each.lines, strict=True)
-        records = [SourceRecord(each.trace, parse(content), line) for content, line in parts]
+    for trace, (file, records) in _read(form, source, result).items():
         try:
-            draft = form.draft(each.trace, records, rules)
+            draft = form.draft(trace, records, rules)
         except CutContentError as error:
-            draft = Rejected(["cut_content"], str(error), id=form.id_of(each.trace))
+            draft = Rejected(["cut_content"], str(error), id=form.id_of(trace))
         if isinstance(draft, TraceDraft):
             result.drafts[draft.id] = draft
         else:
-            result.drop(draft, each.file)
+            result.drop(draft, file)
     return result
 
 
 def converted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
     """What they come to in an archive."""
     form, result = FORMATS[name].under(rules), Conversion()
-    traces = [*_read(form, source, result)]
-    built = build_traces(form, rules, traces)
-    rows = built.rows.select(IMPORTED.names()).to_dicts()
-    result.rows.update((row["id"], row) for row in rows)
-    for each, outcome in zip(traces, built.results, strict=True):
-        if isinstance(outcome, Rejected | Skipped):
-            result.drop(outcome, each.file)
+    for trace, (file, records) in _read(form, source, result).items():
+        made = make_row(form, rules, trace, records, ImportCounts())
+        if isinstance(made, dict):
+            result.rows[made["id"]] = frame_of([made]).select(IMPORTED.names()).to_dicts()[0]
+        else:
+            result.drop(made, file)
     return result
 
 
-def _read(form: Format, source: Path, result: Conversion) -> Iterator[TraceRecords]:
-    """The records of each trace: each content once, in the order of files."""
+def _read(
+    form: Format, source: Path, result: Conversion
+) -> dict[str, tuple[str, list[SourceRecord]]]:
+    """The first file and the records of each trace: each content once, in the order of files."""
     paths = [source] if source.is_file() else source.rglob("*")
     files = sorted(str(path) for path in paths if path.is_file())
-    traces: dict[str, dict[str, tuple[int | None, str]]] = {}
+    traces: dict[str, tuple[str, dict[bytes, SourceRecord]]] = {}
     chosen = form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes()))
     for file in sorted(chosen, key=lambda file: file.path):
         try:
@@ -112,13 +111,13 @@ def _read(form: Format, source: Path, result: Conversion) -> Iterator[TraceRecor
             items = [Rejected([TOO_LARGE], str(error))]
         for item in items:
             if isinstance(item, SourceRecord):
-                contents = traces.setdefault(item.trace, {})
-                contents.setdefault(content_of(item).decode(), (item.line, file.path))
+                content = content_of(item)
+                _, contents = traces.setdefault(item.trace, (file.path, {}))
+                record = SourceRecord(item.trace, parse(content), item.line)
+                contents.setdefault(content, record)
             elif isinstance(item, Rejected | Skipped):
                 result.drop(item, file.path)
-    for trace, contents in traces.items():
-        lines, names = zip(*contents.values(), strict=True)
-        yield TraceRecords(trace, [*contents], lines, names[0], ())
+    return {trace: (file, [*contents.values()]) for trace, (file, contents) in traces.items()}
 
 
 def transcript(trace: TraceDraft | Row) -> list[tuple[object, ...]]:

@@ -1,0 +1,145 @@
+"""Merges the records that an import reads of a unit with those that are kept of it."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kp_batch import bounds
+from kp_batch.imports.blocks import Record, digest_of
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How records of before and new ones come together.
+
+    Attributes:
+        number: of this import.
+        source: of the format; see `Format.source`.
+        read: the files that this import has read.
+        gone: the files that are forgotten.
+        forgotten: of units, digests of contents that are kept out, or None for all.
+    """
+
+    number: int
+    source: Literal["stream", "document", "registry"] = "stream"
+    read: Collection[int] = ()
+    gone: Collection[int] = ()
+    forgotten: AbstractSet[tuple[str, bytes | None]] = frozenset()
+
+    def merged(self, name: str, kept: Iterable[Record], new: Iterable[Record]) -> "Merged":
+        """Merge the records of a unit: those that are kept of it, and those that were read.
+
+        A content that a file had before keeps its place, so that it is not the newest again.
+        """
+        before = [*_with_contents(sorted(kept))]
+        if (name, None) in self.forgotten:
+            return Merged(is_replaced=bool(before))
+        new_by_file = _by_file(sorted(new))
+        files = _by_file(before)
+        only_gone = self._only_in_gone(before)
+        records: list[Record] = []
+        for file in {**files, **new_by_file}:
+            records += self._of_file(files.get(file, {}), new_by_file.get(file))
+        records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
+        result = _limited(sorted(records))
+        stay = {(record.number, record.file, record.position) for record in result.records}
+        result.is_replaced = any(record[1:4] not in stay for record in before)
+        result.only_gone = only_gone
+        result.seen_again = len(files.keys() & new_by_file.keys())
+        return result
+
+    def _of_file(
+        self, before: dict[bytes, Record], new: dict[bytes, Record] | None
+    ) -> Iterable[Record]:
+        """The records of a file that count: each content once."""
+        if self.source == "stream":
+            return {**(new or {}), **before}.values()
+        if new:
+            return [before.get(content, record) for content, record in new.items()]
+        return () if self.source == "document" and self._is_read(before) else before.values()
+
+    def _is_read(self, before: dict[bytes, Record]) -> bool:
+        return any(record.file in self.read for record in before.values())
+
+    def _is_out(self, record: Record) -> bool:
+        """Whether the content of a record is forgotten."""
+        if not self.forgotten or record.content is None:
+            return False
+        return (record.unit, digest_of(record.content)) in self.forgotten
+
+    def _only_in_gone(self, before: Sequence[Record]) -> set[bytes]:
+        """The digests of the contents that no other files than the forgotten ones have."""
+        if not self.gone:
+            return set()
+        others = {record.content for record in before if record.file not in self.gone}
+        gone = {record.content for record in before if record.file in self.gone}
+        return {digest_of(content) for content in gone - others if content is not None}
+
+
+@dataclass
+class Merged:
+    """The records of a unit, merged.
+
+    Attributes:
+        records: all that count, in the order in which they were first read, with their contents.
+        contents: each once, with the record that had it first.
+        is_replaced: whether records of before count no more.
+        is_too_large: whether there were more than a trace may have, which are left out.
+        only_gone: the digests of the contents that only forgotten files have.
+        seen_again: how many files had records of the unit before, and have some now.
+    """
+
+    records: Sequence[Record] = ()
+    contents: Sequence[Record] = ()
+    is_replaced: bool = False
+    is_too_large: bool = False
+    only_gone: AbstractSet[bytes] = field(default_factory=set[bytes])
+    seen_again: int = 0
+
+    def has_new(self, number: int) -> bool:
+        """Whether the import of this number was the first to read any content."""
+        return any(record.number == number for record in self.contents)
+
+    def packed(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Some of the records as they are stored: each content in the first of all that has it."""
+        first = {record.content: record[:4] for record in reversed(self.records)}
+        for record in records:
+            if record.content is None or first[record.content] == record[:4]:
+                yield record
+            else:
+                yield record._replace(content=None, digest=digest_of(record.content))
+
+
+def _with_contents(records: Sequence[Record]) -> Iterator[Record]:
+    """Records with the contents that earlier ones have for them."""
+    contents: dict[bytes, bytes] = {}
+    if any(record.content is None for record in records):
+        contents = {digest_of(x.content): x.content for x in records if x.content is not None}
+    for record in records:
+        if record.content is None and record.digest is not None:
+            yield record._replace(content=contents[record.digest], digest=None)
+        else:
+            yield record
+
+
+def _by_file(records: Iterable[Record]) -> dict[int, dict[bytes, Record]]:
+    """The records of each file by their contents: where it was read first."""
+    files: dict[int, dict[bytes, Record]] = {}
+    for record in records:
+        files.setdefault(record.file, {}).setdefault(record.content or b"", record)
+    return files
+
+
+def _limited(records: Sequence[Record]) -> Merged:
+    """The records of a unit without those after such that make it too large."""
+    size, kept, contents = 0, list[Record](), dict[bytes, Record]()
+    for record in records:
+        if size > bounds.TRACE_BYTES:
+            break
+        content = record.content or b""
+        if content not in contents:
+            size += len(content)
+            contents[content] = record
+        kept.append(record)
+    return Merged(kept, [*contents.values()], is_too_large=size > bounds.TRACE_BYTES)

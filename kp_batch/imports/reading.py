@@ -1,0 +1,100 @@
+"""Reads files: what is a record is spooled, and what is none is counted, or refused.
+
+Files are read by a function that shares nothing, so that many processes may do so at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from polars.exceptions import PanicException
+
+from kp_batch import bounds
+from kp_batch.bounds import TOO_LARGE, TooLargeError, refusal_budget
+from kp_batch.conversion.model import (
+    Format,
+    Input,
+    Present,
+    ReadItem,
+    Rejected,
+    Skipped,
+    SourceRecord,
+)
+from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
+from kp_batch.imports.source_files import local_path
+from kp_batch.imports.spool import Spool
+from kp_batch.text import encodable, one_line
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """What was read from some files.
+
+    Attributes:
+        faults: by file, why it cannot be read; then none of its records counts.
+        dropped: by file, what is no record.
+        runs: of the records; see `spool`.
+    """
+
+    faults: Mapping[str, Rejected]
+    dropped: Sequence[tuple[str, Rejected | Skipped]]
+    runs: Sequence[Path]
+
+
+def read_files(
+    form: Format, inputs: Sequence[Input], ids: Mapping[str, int], folder: Path, parts: int
+) -> FilesRead:
+    """Read inputs, whose files have these ids, with runs of so many parts in a new folder."""
+    spool = Spool(folder, parts)
+    faults: dict[str, Rejected] = {}
+    dropped: list[tuple[str, Rejected | Skipped]] = []
+    for file in inputs:
+        try:
+            others = list(_read(form, file, ids[file.path], spool))
+        except TooLargeError as error:
+            faults[file.path] = Rejected([TOO_LARGE], str(error))
+        except UnreadableError as error:
+            faults[file.path] = Rejected([fault.code for fault in error.faults], str(error))
+        else:
+            dropped += ((file.path, item) for item in others)
+    return FilesRead(faults, dropped, spool.runs())
+
+
+def _read(form: Format, file: Input, id_: int, spool: Spool) -> Iterator[Rejected | Skipped]:
+    """Take the records of a file; gives what is no record."""
+    budget = refusal_budget()
+    for position, item in enumerate(items_of(form, file)):
+        if isinstance(item, SourceRecord):
+            spool.add((encodable(item.trace), id_, position, item.line, content_of(item)))
+        elif not isinstance(item, Present):
+            budget.take(isinstance(item, Rejected))
+            yield item
+
+
+def content_of(record: SourceRecord) -> bytes:
+    """The JSON of a record; of one that is nested too deep, as of one that is too large."""
+    try:
+        return bounds.dump(record.payload)
+    except RecursionError:
+        return b"null"
+
+
+def items_of(form: Format, file: Input) -> Iterator[ReadItem]:
+    """Read a file. Only what is raised here is a fault of it, and not of our own disk.
+
+    Raises:
+        TooLargeError, UnreadableError: what was read before is void.
+    """
+    try:
+        yield from form.read(file, local_path)
+    except (KpBatchError, TooLargeError, UnreadableError):
+        raise
+    except MemoryError as error:
+        raise ResourceError(
+            f"memory ran out while {file.path} was read; import it where there is more"
+        ) from error
+    except (Exception, PanicException) as error:  # damage raises errors of many kinds
+        if is_passing(error) or is_of_machine(error):
+            raise
+        reason = one_line(str(error)) or type(error).__name__
+        raise UnreadableError(f"it cannot be read: {reason}") from error

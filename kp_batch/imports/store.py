@@ -1,0 +1,351 @@
+"""What an archive knows of its imports: `_import/records.sqlite`, see `store.sql`.
+
+An import commits twice: its records, before any day is changed, and `_import/done` with its number,
+once the days are written. After a kill between the two, the next one builds the same traces again.
+"""
+
+import errno
+import json
+import sqlite3
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import astuple, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+
+from kp_batch.archive.folders import Glob
+from kp_batch.errors import BusyError, KpBatchError
+from kp_batch.imports.blocks import Record, pack, unpack
+from kp_batch.imports.destination import OWN, Archive
+from kp_batch.storage.store import store_at
+from kp_batch.storage.urls import is_url
+from kp_batch.text import one_line
+
+STORE, DONE = f"{OWN}/records.sqlite", f"{OWN}/done"
+_BEFORE = f"{OWN}/state.json"  # of archives before the store
+_VERSION = 1
+_WAIT_S = 60.0  # for the transaction of another process
+_ANEW = "import the sources into a new folder, and remove this one"
+_SCHEMA = files(__package__ or "").joinpath("store.sql")
+
+
+@dataclass(frozen=True)
+class State:
+    """The only row of the table of this name."""
+
+    format: str = ""  # '' before the first import
+    importer: int = 0
+    rules: str = "{}"
+    number: int = 0
+    closed: int = 0
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the files of days."""
+        return {f"kp_batch.{x}": str(getattr(self, x)) for x in ("format", "importer", "rules")}
+
+
+@dataclass(frozen=True)
+class KnownSource:
+    """A file of a source, as it was when it was read.
+
+    Attributes:
+        id: in the store.
+        stamp: with those of its sidecars; '' where it has to be read again. None if it was only
+            sniffed.
+        seen: its stamp when it was sniffed.
+        sniffed: what came of that, as JSON; see `Format.sniff`.
+    """
+
+    id: int
+    stamp: str | None = None
+    seen: str | None = None
+    sniffed: str | None = None
+
+
+class Unit(NamedTuple):
+    """A row of the table of units."""
+
+    name: str
+    blocks: Sequence[int] = ()
+    files: Sequence[int] = ()
+    bytes: int = 0  # of the records' contents
+    number: int = 0
+    day: str | None = None
+    state: str | None = None
+    since: str | None = None
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> "Unit":
+        """A unit of the values of a row."""
+        return cls(row[0], json.loads(row[1]), json.loads(row[2]), *row[3:])
+
+    def row(self) -> tuple[Any, ...]:
+        """The values of its row."""
+        blocks, files = (json.dumps([*ids], separators=(",", ":")) for ids in self[1:3])
+        return self.name, blocks, files, *self[3:]
+
+
+class Store:
+    """A store, read by several processes and written by one.
+
+    Args:
+        path: of its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.connection = _connected(path, "rw")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def values(self, query: str, *arguments: Any) -> list[Any]:
+        """The first column of a query."""
+        return [value for (value, *_) in self.connection.execute(query, arguments)]
+
+    @property
+    def state(self) -> State:
+        """Its state; that of an empty one before the first import."""
+        row = self.connection.execute("SELECT * FROM state").fetchone()
+        return State(*row) if row else State()
+
+    def known_sources(self) -> dict[str, KnownSource]:
+        """The files that were read or sniffed, by their paths."""
+        rows = self.connection.execute("SELECT path, id, stamp, seen, sniffed FROM files")
+        return {path: KnownSource(*values) for path, *values in rows}
+
+    def units(self, names: Iterable[str]) -> dict[str, Unit]:
+        """The units of these names, as far as there are any."""
+        query = "SELECT * FROM units WHERE name IN (SELECT value FROM json_each(?))"
+        rows = self.connection.execute(query, [json.dumps([*names])])
+        return {unit.name: unit for unit in map(Unit.of, rows)}
+
+    def units_of_files(self, ids: Collection[int]) -> Iterator[Unit]:
+        """The units that have records of any of these files."""
+        if ids:
+            for unit in map(Unit.of, self.connection.execute("SELECT * FROM units")):
+                if not set(ids).isdisjoint(unit.files):
+                    yield unit
+
+    def waiting(self, until: str) -> list[str]:
+        """The units that wait, and of which nothing has come since then."""
+        query = "SELECT name FROM units WHERE state = 'waiting' AND since <= ?"
+        return self.values(query, until)
+
+    def expired(self, until: str) -> list[str]:
+        """The units that are no agent's, likewise."""
+        return self.values("SELECT name FROM units WHERE state = 'skipped' AND since < ?", until)
+
+    def records(self, units: Iterable[Unit]) -> Iterator[Record]:
+        """The records of units, in no special order."""
+        blocks: dict[int, set[str]] = {}
+        for unit in units:
+            for block in unit.blocks:
+                blocks.setdefault(block, set()).add(unit.name)
+        for block, names in sorted(blocks.items()):
+            yield from (record for record in self.block(block) if record.unit in names)
+
+    def block(self, number: int) -> Iterator[Record]:
+        """The records of a block."""
+        [content] = self.values("SELECT records FROM blocks WHERE id = ?", number)
+        return unpack(content)
+
+    def forgotten(self, names: Iterable[str]) -> set[tuple[str, bytes | None]]:
+        """What is forgotten of units: digests, or None where that is all."""
+        query = "SELECT * FROM forgotten WHERE unit IN (SELECT value FROM json_each(?))"
+        return {*self.connection.execute(query, [json.dumps([*names])])}
+
+    def all_forgotten(self) -> list[str]:
+        """The names of the units of which all is forgotten."""
+        return self.values("SELECT unit FROM forgotten WHERE digest IS NULL")
+
+    def leaving(self) -> list[tuple[str, str, bool]]:
+        """The days, and the units to be taken out of them, with whether these are elsewhere."""
+        query = """
+            SELECT leaving.day, unit, coalesce(units.day, leaving.day) <> leaving.day
+            FROM leaving LEFT JOIN units ON name = unit
+        """
+        return [(day, unit, bool(moves)) for day, unit, moves in self.connection.execute(query)]
+
+    def standing(self) -> dict[str, int]:
+        """How many things are refused, and how many wait."""
+        query = (
+            "SELECT count(*) FILTER (WHERE NOT waits), count(*) FILTER (WHERE waits) FROM refusals"
+        )
+        refused, waiting = self.connection.execute(query).fetchone()
+        return {"refused": refused, "waiting": waiting}
+
+    def without_dead(self, blocks: Iterable[int]) -> None:
+        """Rewrite blocks, in a transaction, without the records of units that left them."""
+        for number in sorted({*blocks}):
+            records = [*self.block(number)]
+            units = self.units({record.unit for record in records})
+            live = {name for name, unit in units.items() if number in unit.blocks}
+            if kept := [record for record in records if record.unit in live]:
+                if len(kept) < len(records):
+                    change = "UPDATE blocks SET records = ? WHERE id = ?"
+                    self.connection.execute(change, [pack(kept), number])
+            else:
+                self.connection.execute("DELETE FROM blocks WHERE id = ?", [number])
+
+    def save_state(self, state: State) -> None:
+        """Replace the state, in a transaction."""
+        self.connection.execute("DELETE FROM state")
+        self.connection.execute("INSERT INTO state VALUES (?, ?, ?, ?, ?)", astuple(state))
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        """All of what is done meanwhile is stored, or nothing."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.connection.execute("COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+
+
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, timeout=_WAIT_S, isolation_level=None, uri=True)
+    connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is nowhere in the file
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def create_store(archive: Archive) -> None:
+    """Make the store of an archive, where there is none."""
+    path = archive.folder / STORE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(_connected(path, "rwc")) as connection:
+        if not _version(connection):
+            schema = _SCHEMA.read_text("utf-8")
+            connection.executescript(f"BEGIN; {schema}; PRAGMA user_version = {_VERSION}; COMMIT")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    [(version,)] = connection.execute("PRAGMA user_version")
+    return int(version)
+
+
+@contextmanager
+def opened_store(archive: Archive) -> Generator[Store | None]:
+    """The store of an archive; None if nothing was imported into it.
+
+    Raises:
+        KpBatchError: it is damaged, or of another version; or it is lost, and the days are not.
+        OSError: the disk is full, or cannot be read or written.
+    """
+    path = archive.local_path(STORE)
+    if not path.exists():
+        _check_nothing_is_there(archive)
+        yield None
+        return
+    with reading_store(archive.name), Store(path) as store:
+        version = _version(store.connection)
+        if not version:  # an import was killed as it made the store
+            _check_nothing_is_there(archive)
+            yield None
+            return
+        if version != _VERSION:
+            raise KpBatchError(
+                f"{archive.name}/{STORE} is of another version ({version}); install the version "
+                f"of kp-batch that made it, or {_ANEW}"
+            )
+        if not store.state.format and archive.has_days():
+            raise _lost(archive)
+        yield store
+
+
+def _check_nothing_is_there(archive: Archive) -> None:
+    if archive.local_path(_BEFORE).exists():
+        raise KpBatchError(
+            f"an earlier version of kp-batch made {archive.name}; import its sources into a new "
+            "folder with kp-batch import FORMAT SOURCES -o FOLDER, and forget again there what was "
+            "forgotten here; a run takes the old folder as before"
+        )
+    if archive.has_days():
+        raise _lost(archive)
+
+
+def _lost(archive: Archive) -> KpBatchError:
+    return KpBatchError(
+        f"{archive.name} has days, and no {STORE} that says what they were made of; {_ANEW}"
+    )
+
+
+@contextmanager
+def reading_store(archive: str) -> Generator[None]:
+    """Say in the words of an import what SQLite, or a block, cannot do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _explained(archive, error) from error
+    except pa.ArrowException as error:
+        raise _damaged(archive, error) from error
+
+
+def _explained(archive: str, error: sqlite3.Error) -> Exception:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return OSError(errno.ENOSPC, "No space left on device", f"{archive}/{STORE}")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return BusyError(f"another process is writing to {archive}; try again when it has ended")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return PermissionError(errno.EACCES, str(error), f"{archive}/{STORE}")
+    if code == sqlite3.SQLITE_IOERR:
+        return OSError(errno.EIO, str(error), f"{archive}/{STORE}")
+    return _damaged(archive, error)
+
+
+def _damaged(archive: str, error: Exception) -> KpBatchError:
+    return KpBatchError(f"{archive}/{STORE} is damaged: {one_line(str(error))}; {_ANEW}")
+
+
+def is_done(archive: Archive, number: int) -> bool:
+    """Whether the days of the import of this number were written."""
+    path = archive.local_path(DONE)
+    return number == 0 or (path.exists() and path.read_text("ascii").strip() == f"{number}")
+
+
+def save_done(archive: Archive, number: int) -> None:
+    """Note that they were."""
+    with archive.writing(DONE) as path:
+        path.write_text(f"{number}\n", "ascii")
+
+
+def holds(archive: str, ids: Collection[str]) -> bool | None:
+    """Whether an archive has records of any of these traces; not, if none was imported.
+
+    None if nobody knows: it is not there, or cannot be read, or is in a bucket, whose records are
+    not fetched.
+
+    Args:
+        archive: its folder, or a file or a glob within; or a URL.
+        ids: of the traces.
+    """
+    try:
+        if is_url(archive):
+            is_imported = any(each.path == STORE for each in store_at(archive).objects(OWN))
+            return None if is_imported else False
+        path = Path(Glob.of(archive).folder)
+        if not path.exists():
+            return None
+        folder = next((each for each in (path, path.parent) if (each / STORE).is_file()), None)
+        return folder is not None and _has_units(Archive(str(folder), folder), ids)
+    except (KpBatchError, OSError):
+        return None
+
+
+def _has_units(archive: Archive, ids: Collection[str]) -> bool:
+    names = {name for id_ in ids for name in (id_, id_.removeprefix("kp:trace:"))}
+    with opened_store(archive) as store:
+        return bool(store and store.units(names))
