@@ -3,25 +3,19 @@
 A record alone packs badly, and a unit's blocks are read whole: 256 kB serves both.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import accumulate, groupby, pairwise, repeat
+from operator import itemgetter
 from typing import NamedTuple
 
-import pyarrow as pa
+from pydantic_core import from_json, to_json
+
+from kp_batch import zstd
 
 SIZE = 256 << 10  # bytes of the contents of a block, unless one record has more
-_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=3))
-_SCHEMA = pa.schema(
-    {
-        "unit": pa.string(),
-        "number": pa.int64(),
-        "file": pa.int64(),
-        "position": pa.int64(),
-        "line": pa.int64(),
-        "content": pa.binary(),
-        "digest": pa.binary(),
-    }
-)
+_LEVEL = 3
+FAULTS = (zstd.ZstdError, ValueError, LookupError, TypeError)
 
 
 class Record(NamedTuple):
@@ -32,11 +26,11 @@ class Record(NamedTuple):
 
     unit: str  # the source's own: a trace, or a session
     number: int  # of the import that read it
-    file: int  # its number in the store
+    file: int  # its id in the store
     position: int  # among the records of the file
     line: int | None  # of the file, where it has lines
     content: bytes | None  # JSON; None where an earlier record of the unit has the same
-    digest: bytes | None  # of the content; None where the record has that
+    digest: bytes | None = None  # of the content; None where the record has that
 
 
 def digest_of(content: bytes) -> bytes:
@@ -44,22 +38,42 @@ def digest_of(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
-def pack(records: Iterable[Record]) -> bytes:
-    """A block of records."""
-    columns = [*zip(*records, strict=True)]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _SCHEMA, options=_OPTIONS) as writer:
-        writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
-    return sink.getvalue().to_pybytes()
+def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
+    """A block of records: the length of a table in JSON, the table, and the contents."""
+    contents = [record.content for record in records]
+    table = to_json(
+        {
+            "units": [(x, len([*own])) for x, own in groupby(records, itemgetter(0))],
+            "numbers": [record.number for record in records],
+            "files": [record.file for record in records],
+            "positions": [record.position for record in records],
+            # Mostly as far from their positions, which packs to nothing.
+            "lines": [x.line if x.line is None else x.line - x.position for x in records],
+            "lengths": [None if content is None else len(content) for content in contents],
+            "digests": [record.digest.hex() for record in records if record.digest],
+        }
+    )
+    texts = (content for content in contents if content is not None)
+    return zstd.compress(b"".join((len(table).to_bytes(4), table, *texts)), level)
 
 
 def unpack(block: bytes) -> Iterator[Record]:
-    """The records of a block, in their order.
-
-    Raises:
-        pa.ArrowException: it is damaged.
-    """
-    with pa.ipc.open_stream(block) as reader:
-        for batch in reader:
-            yield from map(Record, *(column.to_pylist() for column in batch.columns))
+    """The records of a block, in their order; a damaged one raises one of `FAULTS`."""
+    content = zstd.decompress(block)
+    begin = 4 + int.from_bytes(content[:4])
+    table = from_json(content[4:begin])
+    units = (name for unit, count in table["units"] for name in repeat(unit, count))
+    places = pairwise(accumulate((x or 0 for x in table["lengths"]), initial=begin))
+    digests = map(bytes.fromhex, table["digests"])
+    columns = (units, *(table[x] for x in ("numbers", "files", "positions", "lines", "lengths")))
+    rows = zip(*columns, places, strict=True)
+    for unit, number, file, position, line, length, (start, end) in rows:
+        yield Record(
+            unit,
+            number,
+            file,
+            position,
+            line if line is None else line + position,
+            None if length is None else content[start:end],
+            next(digests) if length is None else None,
+        )

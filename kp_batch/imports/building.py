@@ -18,7 +18,7 @@ from kp_batch.imports.blocks import SIZE, Record, pack
 from kp_batch.imports.days import Piece, day_of, pieces_of
 from kp_batch.imports.merging import Merge, Merged
 from kp_batch.imports.refusals import waits
-from kp_batch.imports.spool import place_of, rows_of_part
+from kp_batch.imports.spool import Run, place_of, records_of_part
 from kp_batch.imports.store import Store, Unit
 from kp_batch.imports.traces import ImportCounts, make_row
 from kp_batch.steps.step import cut
@@ -48,7 +48,7 @@ class Work:
     rules: Rules
     merge: Merge
     store: Path
-    runs: Sequence[Path]
+    runs: Sequence[Run]
     void: frozenset[int]
     now: str
     settled: str
@@ -103,11 +103,9 @@ def build_part(work: Work, part: int, touched: Sequence[str]) -> Built:
         touched: units of it that are built whether anything new is read of them or not.
     """
     new: dict[str, list[Record]] = {name: [] for name in touched}
-    number = work.merge.number
-    for name, file, position, line, content in rows_of_part(work.runs, part):
-        if file not in work.void:
-            record = Record(name, number, file, position, line, content, None)
-            new.setdefault(name, []).append(record)
+    for record in records_of_part(work.runs, part):
+        if record.file not in work.void:
+            new.setdefault(record.unit, []).append(record)
     builder = _Builder(work, {*touched})
     with Store(work.store) as store:
         for names in _groups(new, store):

@@ -35,7 +35,7 @@ from kp_batch.imports.source_files import (
     local_path,
     source_of,
 )
-from kp_batch.imports.spool import part_of
+from kp_batch.imports.spool import Run, Spool, part_of
 from kp_batch.imports.store import (
     KnownSource,
     State,
@@ -248,9 +248,9 @@ class _Import:
         is_known = FORMATS.get(self._plan.form.name) is self._plan.form
         return min(pl.thread_pool_size(), _PROCESSES) if is_known and size > _LARGE else 0
 
-    def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Path]]:
+    def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Run]]:
         """Read files; returns those that are readable, the ids of the others, and runs."""
-        plan, readable, runs, void = self._plan, set[str](), list[Path](), set[int]()
+        plan, readable, runs, void = self._plan, set[str](), list[Run](), set[int]()
         sizes = plan.source.sizes
         groups = list(cut(plan.new.values(), lambda file: sizes[file.path], _GROUP_BYTES))
         begun = [
@@ -259,8 +259,8 @@ class _Import:
                 plan.form.under(plan.rules),
                 [file for file in group if not file.refused],
                 {file.path: self._ids[file.path] for file in group},
-                self._folder / "read" / f"{place}",
-                self._parts,
+                plan.state.number + 1,
+                Spool(self._folder / "read" / f"{place}", self._parts),
             )
             for place, group in enumerate(groups)
         ]
@@ -282,7 +282,7 @@ class _Import:
         return faults
 
     def _build(
-        self, workers: Workers, runs: Sequence[Path], void: frozenset[int], readable: set[str]
+        self, workers: Workers, runs: Sequence[Run], void: frozenset[int], readable: set[str]
     ) -> None:
         """Build the units that have new records, and those that are touched otherwise."""
         plan = self._plan

@@ -5,7 +5,6 @@ Files are read by a function that shares nothing, so that many processes may do 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from polars.exceptions import PanicException
 
@@ -21,8 +20,9 @@ from kp_batch.conversion.model import (
     SourceRecord,
 )
 from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
+from kp_batch.imports.blocks import Record
 from kp_batch.imports.source_files import local_path
-from kp_batch.imports.spool import Spool
+from kp_batch.imports.spool import Run, Spool
 from kp_batch.text import encodable, one_line
 
 
@@ -38,19 +38,18 @@ class FilesRead:
 
     faults: Mapping[str, Rejected]
     dropped: Sequence[tuple[str, Rejected | Skipped]]
-    runs: Sequence[Path]
+    runs: Sequence[Run]
 
 
 def read_files(
-    form: Format, inputs: Sequence[Input], ids: Mapping[str, int], folder: Path, parts: int
+    form: Format, inputs: Sequence[Input], ids: Mapping[str, int], number: int, spool: Spool
 ) -> FilesRead:
-    """Read inputs, whose files have these ids, with runs of so many parts in a new folder."""
-    spool = Spool(folder, parts)
+    """Read inputs, whose files have these ids, in the import of this number."""
     faults: dict[str, Rejected] = {}
     dropped: list[tuple[str, Rejected | Skipped]] = []
     for file in inputs:
         try:
-            others = list(_read(form, file, ids[file.path], spool))
+            others = list(_read(form, file, ids[file.path], number, spool))
         except TooLargeError as error:
             faults[file.path] = Rejected([TOO_LARGE], str(error))
         except UnreadableError as error:
@@ -60,12 +59,15 @@ def read_files(
     return FilesRead(faults, dropped, spool.runs())
 
 
-def _read(form: Format, file: Input, id_: int, spool: Spool) -> Iterator[Rejected | Skipped]:
+def _read(
+    form: Format, file: Input, id_: int, number: int, spool: Spool
+) -> Iterator[Rejected | Skipped]:
     """Take the records of a file; gives what is no record."""
     budget = refusal_budget()
     for position, item in enumerate(items_of(form, file)):
         if isinstance(item, SourceRecord):
-            spool.add((encodable(item.trace), id_, position, item.line, content_of(item)))
+            unit, content = encodable(item.trace), content_of(item)
+            spool.add(Record(unit, number, id_, position, item.line, content))
         elif not isinstance(item, Present):
             budget.take(isinstance(item, Rejected))
             yield item

@@ -6,22 +6,14 @@ in few blocks, however many parts another import had.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-import pyarrow as pa
+from kp_batch.imports.blocks import Record, pack, unpack
 
-_RUN_BYTES = 16 << 20  # of records that are gathered for a file
-_SCHEMA = pa.schema(
-    {
-        "unit": pa.string(),
-        "file": pa.int64(),
-        "position": pa.int64(),
-        "line": pa.int64(),
-        "content": pa.large_binary(),
-    }
-)
-Row = tuple[str, int, int, int | None, bytes]  # of `_SCHEMA`
+_RUN_BYTES = 16 << 20  # of records that are gathered for a run
+_LEVEL = 1  # of zstd, which takes less time than the disk would
 
 
 def place_of(unit: str) -> tuple[int, str]:
@@ -34,8 +26,21 @@ def part_of(unit: str, parts: int) -> int:
     return crc32(unit.encode()) * parts >> 32
 
 
+@dataclass(frozen=True)
+class Run:
+    """A file of some records of each part.
+
+    Attributes:
+        path: of the file.
+        places: where the block of each part begins, and the last one ends.
+    """
+
+    path: Path
+    places: Sequence[int]
+
+
 class Spool:
-    """Writes runs: Arrow files, whose batches are the parts.
+    """Writes runs.
 
     Args:
         folder: for the runs; made where it is missing.
@@ -44,43 +49,39 @@ class Spool:
 
     def __init__(self, folder: Path, parts: int) -> None:
         self._folder, self._parts = folder, parts
-        self._rows: list[list[Row]] = [[] for _ in range(parts)]
+        self._records: list[list[Record]] = [[] for _ in range(parts)]
         self._bytes = 0
-        self._runs: list[Path] = []
+        self._runs: list[Run] = []
 
-    def add(self, row: Row) -> None:
+    def add(self, record: Record) -> None:
         """Take a record."""
-        self._rows[part_of(row[0], self._parts)].append(row)
-        self._bytes += len(row[-1]) + 100
+        self._records[part_of(record.unit, self._parts)].append(record)
+        self._bytes += len(record.content or b"") + 100
         if self._bytes > _RUN_BYTES:
             self._flush()
 
-    def runs(self) -> Sequence[Path]:
-        """The files of all records."""
+    def runs(self) -> Sequence[Run]:
+        """The runs of all records."""
         if self._bytes:
             self._flush()
         return self._runs
 
     def _flush(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{len(self._runs):06d}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-            for rows in self._rows:
-                writer.write_batch(_batch(rows))
-                rows.clear()
-        self._runs.append(path)
+        path, places = self._folder / f"{len(self._runs):06d}", [0]
+        with path.open("wb") as file:
+            for records in self._records:
+                places.append(places[-1] + (file.write(pack(records, _LEVEL)) if records else 0))
+                records.clear()
+        self._runs.append(Run(path, places))
         self._bytes = 0
 
 
-def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(_SCHEMA)
-    arrays = [pa.array(x, field.type) for x, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.record_batch(arrays, schema=_SCHEMA)
-
-
-def rows_of_part(runs: Iterable[Path], part: int) -> Iterator[Row]:
+def records_of_part(runs: Iterable[Run], part: int) -> Iterator[Record]:
     """The records of a part, in no special order."""
     for run in runs:
-        with pa.memory_map(str(run)) as file:
-            batch = pa.ipc.open_file(file).get_batch(part)
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        begin, end = run.places[part : part + 2]
+        if begin < end:
+            with run.path.open("rb") as file:
+                file.seek(begin)
+                yield from unpack(file.read(end - begin))

@@ -14,11 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import pyarrow as pa
-
 from kp_batch.archive.folders import Glob
 from kp_batch.errors import BusyError, KpBatchError
-from kp_batch.imports.blocks import Record, pack, unpack
+from kp_batch.imports.blocks import FAULTS, Record, pack, unpack
 from kp_batch.imports.destination import OWN, Archive
 from kp_batch.storage.store import store_at
 from kp_batch.storage.urls import is_url
@@ -152,10 +150,17 @@ class Store:
         for block, names in sorted(blocks.items()):
             yield from (record for record in self.block(block) if record.unit in names)
 
-    def block(self, number: int) -> Iterator[Record]:
-        """The records of a block."""
-        [content] = self.values("SELECT records FROM blocks WHERE id = ?", number)
-        return unpack(content)
+    def block(self, number: int) -> Sequence[Record]:
+        """The records of a block.
+
+        Raises:
+            sqlite3.DatabaseError: it is missing, or damaged.
+        """
+        try:
+            [content] = self.values("SELECT records FROM blocks WHERE id = ?", number)
+            return [*unpack(content)]
+        except FAULTS as error:
+            raise sqlite3.DatabaseError(f"block {number} cannot be read: {error}") from error
 
     def forgotten(self, names: Iterable[str]) -> set[tuple[str, bytes | None]]:
         """What is forgotten of units: digests, or None where that is all."""
@@ -185,7 +190,7 @@ class Store:
     def without_dead(self, blocks: Iterable[int]) -> None:
         """Rewrite blocks, in a transaction, without the records of units that left them."""
         for number in sorted({*blocks}):
-            records = [*self.block(number)]
+            records = self.block(number)
             units = self.units({record.unit for record in records})
             live = {name for name, unit in units.items() if number in unit.blocks}
             if kept := [record for record in records if record.unit in live]:
@@ -289,8 +294,6 @@ def reading_store(archive: str) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise _explained(archive, error) from error
-    except pa.ArrowException as error:
-        raise _damaged(archive, error) from error
 
 
 def _explained(archive: str, error: sqlite3.Error) -> Exception:

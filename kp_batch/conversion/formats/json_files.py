@@ -3,14 +3,13 @@
 import gzip
 import io
 import json
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kp_batch import bounds
+from kp_batch import bounds, zstd
 from kp_batch.bounds import (
     Budget,
     OtherEncodingError,
@@ -25,11 +24,6 @@ from kp_batch.conversion.model import ReadItem, Rejected
 from kp_batch.errors import UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.magic_bytes import binary_kind
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -1,0 +1,10 @@
+"""Zstandard, which Python has from 3.14 on, and a package of the same code before."""
+
+import sys
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdError, ZstdFile, compress, decompress
+else:
+    from backports.zstd import ZstdError, ZstdFile, compress, decompress
+
+__all__ = ["ZstdError", "ZstdFile", "compress", "decompress"]
