@@ -3,8 +3,8 @@
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdError, ZstdFile, compress, decompress
+    from compression.zstd import ZstdCompressor, ZstdError, ZstdFile, compress, decompress
 else:
-    from backports.zstd import ZstdError, ZstdFile, compress, decompress
+    from backports.zstd import ZstdCompressor, ZstdError, ZstdFile, compress, decompress
 
-__all__ = ["ZstdError", "ZstdFile", "compress", "decompress"]
+__all__ = ["ZstdCompressor", "ZstdError", "ZstdFile", "compress", "decompress"]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kp_batch.imports.state import ImportState
 from pydantic import BaseModel, ValidationError
 
 from kp_batch.config import RescoreConfig
@@ -10,7 +11,6 @@ from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import faults_of, unknown_key
 from kp_batch.imports.import_config import ImportConfig
-from kp_batch.imports.state import ImportState
 from kp_batch.settings import Table
 
 VALUES = (

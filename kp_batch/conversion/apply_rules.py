@@ -186,7 +186,7 @@ def check_rules(form: Format, rules: Rules) -> None:
     Raises:
         KpBatchError: names all that they lack.
     """
-    if rules.trace == "session" and not form.sessions:
+    if rules.trace == "session" and not form.turns:
         raise KpBatchError(
             f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
         )

@@ -1,11 +1,11 @@
 """What a format is: how its files become records, and the records of a trace its draft."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import is_passing
@@ -98,6 +98,27 @@ class SourceRecord:
     line: int | None = None
 
 
+class Turn(Protocol):
+    """A turn, of which not all may be known yet."""
+
+    @property
+    def trace(self) -> str:
+        """The native id of its trace; '' if it has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """A line of a session, and the turn to which it belongs; None if to none."""
+
+    line: int
+    turn: Turn | None
+
+
+# The numbers and values of a session's lines, which may be gone through several times; None for one
+# that is forgotten: it and those that follow belong to a turn that is nobody's.
+Lines = Iterable[tuple[int, dict[str, Any] | None]]
+
 Read = Callable[[str], bytes]  # the beginning of a file
 Sniff = Callable[[str], Any]  # sniffs a file; see `Format.sniff`
 LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
@@ -146,8 +167,10 @@ class Format:
             has no more are counted as deleted.
         has_spans: whether a trace is a tree of spans, whose root another system may have.
         prefix: before a trace's native id, in its id in the archive.
-        sessions: reads an input as `records` does, where a trace is a session and not a turn of it.
-            None for a format that has no sessions.
+        turns: cuts a file of a session into its traces: turns, or by the rules the session. Takes
+            the name of the session, its lines, and the rules; gives the records of traces, what is
+            none, and of each line where it belongs. None for a format whose records are those of
+            traces themselves.
         rows: reads a database: its URL, and the `cursor` of its input; refuses nothing, as all its
             rows are of a known trace. None for a format of files alone, whose `inputs` choose no
             database.
@@ -163,7 +186,7 @@ class Format:
     source: Literal["stream", "document", "registry"] = "stream"
     has_spans: bool = False
     prefix: str = "kp:trace:"
-    sessions: Callable[[Path, Sequence[Path]], Iterator[ReadItem]] | None = None
+    turns: Callable[[str, Lines, Rules], Iterator[ReadItem | InTurn]] | None = None
     rows: Callable[[str, str | None], Iterator[ReadItem]] | None = None
 
     def id_of(self, trace: str) -> str:
@@ -173,11 +196,6 @@ class Format:
     def trace_of(self, id_: str) -> str:
         """A trace's native id."""
         return id_.removeprefix(self.prefix)
-
-    def under(self, rules: Rules) -> "Format":
-        """The format with the traces that rules choose: turns, or sessions where it has them."""
-        records = self.sessions if rules.trace == "session" else None
-        return replace(self, records=records) if records else self
 
     def read(self, source: Input, local_path: LocalPath) -> Generator[ReadItem]:
         """Read an input, wherever its files are; see `records` and `rows`."""

@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 
 from kp_batch import zstd
 
+_SESSION = "session "  # before the names of units that are sessions
 SIZE = 256 << 10  # bytes of the contents of a block, unless one record has more
 _LEVEL = 3
 FAULTS = (zstd.ZstdError, ValueError, LookupError, TypeError)
@@ -31,6 +32,21 @@ class Record(NamedTuple):
     line: int | None  # of the file, where it has lines
     content: bytes | None  # JSON; None where an earlier record of the unit has the same
     digest: bytes | None = None  # of the content; None where the record has that
+
+
+def session_unit(name: str) -> str:
+    """The unit of a session of this name, which no trace is called."""
+    return _SESSION + name
+
+
+def is_session(unit: str) -> bool:
+    """Whether a unit is a session, which has several traces."""
+    return unit.startswith(_SESSION)
+
+
+def session_name(unit: str) -> str:
+    """The name of the session that a unit is."""
+    return unit.removeprefix(_SESSION)
 
 
 def digest_of(content: bytes) -> bytes:

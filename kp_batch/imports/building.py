@@ -1,4 +1,4 @@
-"""Builds traces: a part of what an import has read, with the records that are kept of its units.
+"""Builds units: a part of what an import has read, with the records that are kept of its units.
 
 A part is built by a function that shares nothing, so that many processes may do so at once; what it
 gives is put into the store, and into the days, by one.
@@ -14,11 +14,12 @@ from kp_batch.bounds import VALUE_BYTES, parse, trace_budget, weight
 from kp_batch.conversion.apply_rules import Row
 from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord
 from kp_batch.conversion.rules import Rules
-from kp_batch.imports.blocks import SIZE, Record, pack
+from kp_batch.imports.blocks import SIZE, Record, is_session, pack
+from kp_batch.imports.cutting import Cutter
 from kp_batch.imports.days import Piece, day_of, pieces_of
 from kp_batch.imports.merging import Merge, Merged
 from kp_batch.imports.refusals import waits
-from kp_batch.imports.spool import Run, place_of, records_of_part
+from kp_batch.imports.spool import Run, Spool, place_of, records_of_part
 from kp_batch.imports.store import Store, Unit
 from kp_batch.imports.traces import ImportCounts, make_row
 from kp_batch.steps.step import cut
@@ -37,11 +38,13 @@ class Work:
         rules: of the import.
         merge: how records come together.
         store: the path of the store.
-        runs: what was read; see `spool`.
+        runs: what was read, see `spool`; or the turns of the sessions that were built.
         void: the files that turned out to be damaged: none of their records counts.
         now: the time of the import.
         settled: until when the last record of a unit that waits must have come, so that no more is
             waited for.
+        parts: how many there are.
+        folder: for the turns of sessions.
     """
 
     form: Format
@@ -52,10 +55,12 @@ class Work:
     void: frozenset[int]
     now: str
     settled: str
+    parts: int
+    folder: Path
 
 
 _Stored = tuple[Unit, Sequence[int]]  # see `Built.units`
-_Refused = tuple[int | None, Rejected]  # with the first file
+_Refused = tuple[int, str, Rejected]  # the first file, whose refusal it is, and why
 
 
 @dataclass
@@ -63,20 +68,23 @@ class Built:
     """What became of a part.
 
     Attributes:
-        blocks: of records to store, by places that `units` have in place of ids.
-        units: rows of the store. Of one whose records before do not count any more, or lie in other
-            blocks now, `blocks` has the new ones alone.
+        blocks: of records to store.
+        units: rows of the store, and the places among `blocks` of their new ones.
         gone: the units of which nothing is kept.
         left: the blocks that units have left.
         leaving: days, and units to be taken out of them.
         pieces: the traces by their days.
-        refused: what has no day: of each the id, the first file, and why; in the order of ids.
+        refused: what has no day.
         skipped: how many are no agent's, by kind.
         days: of all that was built, by ids; None of what has none.
         traces: how many have a day.
         counts: of these, and of those that the rules refuse.
         only_gone: what only forgotten files have: units, and digests.
+        forgotten: likewise, the lines of turns that are forgotten.
         seen_again: see `Merged`; of all units.
+        turns: of sessions; see `turns`.
+        cut: the sessions that were built.
+        changed: the traces that these had before.
     """
 
     blocks: list[bytes] = field(default_factory=list[bytes])
@@ -91,7 +99,11 @@ class Built:
     traces: int = 0
     counts: ImportCounts = field(default_factory=ImportCounts)
     only_gone: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    forgotten: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
     seen_again: int = 0
+    turns: Sequence[Run] = ()
+    cut: list[str] = field(default_factory=list[str])
+    changed: set[str] = field(default_factory=set[str])
 
 
 def build_part(work: Work, part: int, touched: Sequence[str]) -> Built:
@@ -106,7 +118,7 @@ def build_part(work: Work, part: int, touched: Sequence[str]) -> Built:
     for record in records_of_part(work.runs, part):
         if record.file not in work.void:
             new.setdefault(record.unit, []).append(record)
-    builder = _Builder(work, {*touched})
+    builder = Builder(work, {*touched}, Spool(work.folder / f"{part}", work.parts))
     with Store(work.store) as store:
         for names in _groups(new, store):
             builder.build({name: new.pop(name) for name in names}, store)
@@ -125,11 +137,12 @@ def _groups(new: Mapping[str, Sequence[Record]], store: Store) -> Iterator[Seque
         yield from cut(names, size, _GROUP_BYTES)
 
 
-class _Builder:
+class Builder:
     """Builds units, and packs their records."""
 
-    def __init__(self, work: Work, touched: Collection[str]) -> None:
-        self._work, self._touched, self._result = work, touched, Built()
+    def __init__(self, work: Work, touched: Collection[str], turns: Spool) -> None:
+        self._work, self._touched, self._turns = work, touched, turns
+        self._result = Built()
         self._packing: list[Record] = []
         self._bytes = 0
         self._rows: list[Row] = []
@@ -143,48 +156,63 @@ class _Builder:
         merge = replace(self._work.merge, forgotten=forgotten)
         for name, records in new.items():
             merged = merge.merged(name, kept.get(name, ()), records)
-            self._take(name, known.get(name), merged)
+            self._take(known.get(name) or Unit(name), merged, store)
 
     def finish(self) -> Built:
         """All that was built."""
         self._pack()
         self._result.pieces = pieces_of(self._rows)
+        self._result.turns = self._turns.runs()
         return self._result
 
-    def _take(self, name: str, before: Unit | None, merged: Merged) -> None:
+    def _take(self, unit: Unit, merged: Merged, store: Store) -> None:
         result, number = self._result, self._work.merge.number
         result.seen_again += merged.seen_again
-        result.only_gone += ((name, digest) for digest in sorted(merged.only_gone))
-        has_new = merged.has_new(number)
-        is_built = has_new or merged.is_replaced or name in self._touched
-        is_kept = any(record.number == number for record in merged.records) or merged.is_replaced
-        if not (is_built or is_kept):
+        result.only_gone += ((unit.name, digest) for digest in sorted(merged.only_gone))
+        is_added_to = any(record.number == number for record in merged.records)
+        has_new = is_added_to if is_session(unit.name) else merged.has_new(number)
+        is_built = has_new or merged.is_replaced or unit.name in self._touched
+        if is_built and is_session(unit.name):
+            unit = self._cut(unit, merged, store)
+        elif is_built:
+            unit = self.built(unit, merged, has_new=has_new)
+        elif not is_added_to:
             return
-        unit = before or Unit(name)
-        if is_built:
-            unit = self._built(unit, merged, has_new=has_new)
-        self._store(unit, merged, is_replaced=merged.is_replaced)
+        self._store(unit, merged)
 
-    def _built(self, unit: Unit, merged: Merged, *, has_new: bool) -> Unit:
-        """A unit as it is once it is built."""
+    def _cut(self, unit: Unit, merged: Merged, store: Store) -> Unit:
+        """A session once its turns are spooled."""
+        result, work = self._result, self._work
+        found = Cutter(work.form, work.rules, store, work.merge.forgotten).cut(unit.name, merged)
+        for record in found.parts:
+            self._turns.add(record)
+        result.days[unit.name] = None
+        result.cut.append(unit.name)
+        result.changed |= {*unit.links}
+        result.refused += ((file, unit.name, refused) for file, refused in found.refused)
+        result.skipped += found.skipped
+        result.forgotten += found.forgotten
+        return unit._replace(number=work.merge.number, links=found.traces)
+
+    def built(self, unit: Unit, merged: Merged, *, has_new: bool) -> Unit:
+        """A unit that is a trace, as it is once that is built."""
         result, work = self._result, self._work
         is_settled = bool(unit.day) or (
             unit.state == WAITING and not has_new and (unit.since or "") <= work.settled
         )
         made = self._made(unit.name, merged, is_settled=is_settled)
-        day, state = None, None
+        id_, day, state = work.form.id_of(unit.name), None, None
         if isinstance(made, dict):
             self._rows.append(made)
             day = day_of(made)
             result.traces += 1
         elif isinstance(made, Rejected):
-            file = merged.contents[0].file if merged.contents else None
-            result.refused.append((file, made))
+            result.refused.append((merged.contents[0].file, id_, made))
             state = WAITING if waits(made) and not is_settled else None
         elif made:
             result.skipped[made.kind] += 1
             state = None if made.stays else SKIPPED
-        result.days[work.form.id_of(unit.name)] = day
+        result.days[id_] = day
         if unit.day and unit.day != day:
             result.leaving.append((unit.day, unit.name))
         is_as_before = state == unit.state and not has_new
@@ -202,21 +230,25 @@ class _Builder:
         chosen = rules.settled if is_settled else rules
         return make_row(form, chosen, name, _parsed(merged), self._result.counts)
 
-    def _store(self, unit: Unit, merged: Merged, *, is_replaced: bool) -> None:
+    def _store(self, unit: Unit, merged: Merged) -> None:
         """Put the records of a unit that are new into blocks; or all, where some count no more."""
         number, result = self._work.merge.number, self._result
-        if is_replaced:
+        if merged.is_replaced:
             result.left |= {*unit.blocks}
             unit = unit._replace(blocks=())
-        if not (merged.records or unit.day or unit.state):
-            result.gone.append(unit.name)
-            return
-        stored = [x for x in merged.records if is_replaced or x.number == number]
+        stored = [x for x in merged.records if merged.is_replaced or x.number == number]
         unit = unit._replace(
             files=sorted({record.file for record in merged.records}),
             bytes=sum(len(record.content or b"") for record in merged.contents),
         )
-        result.units.append((unit, self._placed([*merged.packed(stored)])))
+        self.keep(unit, self._placed([*merged.packed(stored)]))
+
+    def keep(self, unit: Unit, places: Sequence[int]) -> None:
+        """Have a unit stored, unless nothing is kept of it."""
+        if places or unit.blocks or unit.links or unit.day or unit.state:
+            self._result.units.append((unit, places))
+        else:
+            self._result.gone.append(unit.name)
 
     def _placed(self, records: Sequence[Record]) -> Sequence[int]:
         """Put records into blocks; returns the places of these."""
@@ -241,8 +273,7 @@ class _Builder:
 def _parsed(merged: Merged) -> Iterator[SourceRecord]:
     """The records of a trace; nothing is parsed of one that is too large."""
     budget = trace_budget()
-    if merged.is_too_large:
-        budget.take(bounds.TRACE_BYTES + 1)
+    budget.take(bounds.TRACE_BYTES + 1 if merged.is_too_large else 0)
     for record in merged.contents:
         budget.take(VALUE_BYTES + weight(record.content or b""))
     for record in merged.contents:

@@ -87,7 +87,7 @@ class ArchiveChange:
         store.connection.executescript(_TABLES)
         [last] = store.values("SELECT coalesce(max(id), 0) FROM main.blocks")
         self._next_block = last + 1
-        self._left = set[int]()
+        self._left, self._forgotten = set[int](), list[tuple[str, bytes | None]]()
         self.taken = Taken()
 
     def take(self, built: Built) -> None:
@@ -101,24 +101,28 @@ class ArchiveChange:
         ]
         self._run("BEGIN")
         many("INSERT INTO new.blocks VALUES (?, ?)", zip(ids, built.blocks, strict=True))
-        many("INSERT INTO new.units VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(Unit.row, units))
+        many("INSERT INTO new.units VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(Unit.row, units))
         many("INSERT INTO new.gone VALUES (?)", ((name,) for name in built.gone))
         many("INSERT INTO new.leaving VALUES (?, ?)", built.leaving)
         many("INSERT INTO new.pieces VALUES (?, ?, ?)", built.pieces)
         many("INSERT OR REPLACE INTO new.built VALUES (?, ?)", built.days.items())
         self._run("COMMIT")
         self._left |= built.left
-        for file, refused in built.refused:
-            self.refuse(refused, self._paths.get(file or 0, ""))
+        for file, owner, refused in built.refused:
+            self.refuse(refused, self._paths.get(file, ""), owner=owner)
+        self._forgotten += built.forgotten
         taken.traces += built.traces
         taken.seen_again += built.seen_again
         taken.skipped += built.skipped
         taken.counts.add(built.counts)
 
-    def refuse(self, refused: Rejected, file: str, *, is_file: bool = False) -> None:
-        """Take a refusal: of a file that cannot be read, or of a part of it."""
+    def refuse(
+        self, refused: Rejected, file: str, *, owner: str | None = None, is_file: bool = False
+    ) -> None:
+        """Take a refusal: of a file that cannot be read, of a part of it, or of an owner."""
         self.taken.refusals.count(refused, file, is_file=is_file)
-        self._run("INSERT INTO new.refusals VALUES (?, ?, ?, ?)", row_of(refused, file))
+        row = row_of(refused, file, owner)
+        self._run("INSERT INTO new.refusals VALUES (?, ?, ?, ?)", row)
 
     def drop(self, item: Rejected | Skipped, file: str) -> None:
         """Take what is no record of a file."""
@@ -141,12 +145,12 @@ class ArchiveChange:
         """
         many = self._store.connection.executemany
         with self._store.transaction():
-            self._run("DELETE FROM main.refusals WHERE id IN (SELECT id FROM new.built)")
+            self._run("DELETE FROM main.refusals WHERE owner IN (SELECT id FROM new.built)")
             # A folder that could not be read, whose path ends with a slash, is read every time.
-            self._run("DELETE FROM main.refusals WHERE id IS NULL AND file LIKE '%/'")
-            own = "DELETE FROM main.refusals WHERE id IS NULL AND file = ?"
+            self._run("DELETE FROM main.refusals WHERE owner IS NULL AND file LIKE '%/'")
+            own = "DELETE FROM main.refusals WHERE owner IS NULL AND file = ?"
             many(own, ((path,) for path in read))
-            within = own + " OR id IS NULL AND substr(file, 1, length(?2)) = ?2"
+            within = own + " OR owner IS NULL AND substr(file, 1, length(?2)) = ?2"
             many(within, ((path.rstrip("/"), f"{path.rstrip('/')}/") for path in forgotten))
             self._run("INSERT OR IGNORE INTO main.refusals SELECT * FROM new.refusals")
         for kind in NAMES:
@@ -179,7 +183,7 @@ class ArchiveChange:
             many = self._store.connection.executemany
             rows = ((x.id, path, x.stamp, x.seen, x.sniffed) for path, x in sources.items())
             many("INSERT OR REPLACE INTO main.files VALUES (?, ?, ?, ?, ?)", rows)
-            many("INSERT INTO main.forgotten VALUES (?, ?)", forgotten)
+            many("INSERT INTO main.forgotten VALUES (?, ?)", [*forgotten, *self._forgotten])
             self._store.save_state(state)
         self._archive.store([STORE])
         changed = write_days(self._archive, self, state.metadata)

@@ -12,11 +12,13 @@ from kp_batch.archive.sources import absolute
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.building import Work, build_part
+from kp_batch.imports.building import Work
 from kp_batch.imports.change import SETTLES_AFTER, ArchiveChange, Forgotten, before
 from kp_batch.imports.destination import Archive, target_of
 from kp_batch.imports.merging import Merge
 from kp_batch.imports.store import Store, is_done, opened_store
+from kp_batch.imports.turns import build_all
+from kp_batch.imports.workers import Workers
 from kp_batch.storage.urls import is_url
 from kp_batch.text import shortened, some_of, unknown_of
 
@@ -60,16 +62,17 @@ def forget(
         names = [form.trace_of(id_) for id_ in ids]
         _check_ids(store, ids, names, form.id_of)
         _check_paths(store, paths)
-        return _forget(opened, store, names, paths, Path(name) / "built.sqlite")
+        return _forget(opened, store, names, paths, Path(name))
 
 
 def _forget(
-    archive: Archive, store: Store, names: Sequence[str], paths: Sequence[str], scratch: Path
+    archive: Archive, store: Store, names: Sequence[str], paths: Sequence[str], folder: Path
 ) -> Forgotten:
     state, form = store.state, FORMATS[store.state.format]
     known = store.known_sources()
     gone = {each.id for path, each in known.items() if _lies_in(path, paths)}
     touched = {*names, *(unit.name for unit in store.units_of_files(gone))}
+    touched |= {each for unit in store.units(names).values() for each in unit.links}
     if not is_done(archive, state.number):
         touched |= {*store.values("SELECT name FROM units WHERE number = ?", state.number)}
     forgotten: set[tuple[str, bytes | None]] = {(name, None) for name in names}
@@ -82,14 +85,15 @@ def _forget(
         void=frozenset(),
         now=before(timedelta(0)),
         settled=before(SETTLES_AFTER),
+        parts=1,
+        folder=folder / "turns",
     )
     change = ArchiveChange(
-        archive, store, form, {each.id: path for path, each in known.items()}, scratch
+        archive, store, form, {each.id: path for path, each in known.items()}, folder / "built"
     )
-    built = build_part(work, 0, sorted(touched))
-    change.take(built)
+    only_gone = build_all(change, Workers(0), work, touched)
     change.store_refusals((), paths)
-    forgotten |= {*built.only_gone}
+    forgotten |= only_gone
     changed = change.store(
         replace(state, number=state.number + 1),
         {},
@@ -97,8 +101,8 @@ def _forget(
         is_done=is_done(archive, state.number),
         forgotten=sorted(forgotten - store.forgotten({name for name, _ in forgotten}), key=str),
     )
-    records = len(built.only_gone)
-    return Forgotten(len({*names, *(name for name, _ in built.only_gone)}), records, changed)
+    traces = {*names, *(name for name, _ in only_gone)}
+    return Forgotten(len(traces), len(only_gone), changed)
 
 
 def _check_ids(

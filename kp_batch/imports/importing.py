@@ -20,7 +20,7 @@ from kp_batch.conversion.formats import FORMATS, detect_format
 from kp_batch.conversion.model import Format, Input
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.building import Work, build_part
+from kp_batch.imports.building import Work
 from kp_batch.imports.change import SETTLES_AFTER, ArchiveChange, Taken, before
 from kp_batch.imports.destination import Archive, target_of
 from kp_batch.imports.import_limits import ImportLimits, check_limits
@@ -35,7 +35,7 @@ from kp_batch.imports.source_files import (
     local_path,
     source_of,
 )
-from kp_batch.imports.spool import Run, Spool, part_of
+from kp_batch.imports.spool import Run, Spool
 from kp_batch.imports.store import (
     KnownSource,
     State,
@@ -45,6 +45,7 @@ from kp_batch.imports.store import (
     opened_store,
 )
 from kp_batch.imports.summary import Imported
+from kp_batch.imports.turns import build_all
 from kp_batch.imports.workers import Workers
 from kp_batch.log import progress
 from kp_batch.steps.step import cut
@@ -256,7 +257,7 @@ class _Import:
         begun = [
             workers.submit(
                 read_files,
-                plan.form.under(plan.rules),
+                plan.form,
                 [file for file in group if not file.refused],
                 {file.path: self._ids[file.path] for file in group},
                 plan.state.number + 1,
@@ -287,9 +288,6 @@ class _Import:
         """Build the units that have new records, and those that are touched otherwise."""
         plan = self._plan
         read = {self._ids[path] for path in readable}
-        touched: list[list[str]] = [[] for _ in range(self._parts)]
-        for name in self._touched(read):
-            touched[part_of(name, self._parts)].append(name)
         work = Work(
             form=plan.form,
             rules=plan.rules,
@@ -299,10 +297,10 @@ class _Import:
             void=void,
             now=before(timedelta(0)),
             settled=before(SETTLES_AFTER),
+            parts=self._parts,
+            folder=self._folder / "turns",
         )
-        begun = [workers.submit(build_part, work, x, names) for x, names in enumerate(touched)]
-        for built in begun:
-            self._change.take(built())
+        build_all(self._change, workers, work, self._touched(read))
 
     def _touched(self, read: set[int]) -> Iterator[str]:
         """The units that are built though nothing new may have been read of them, each once."""

@@ -1,12 +1,16 @@
 """Merges the records that an import reads of a unit with those that are kept of it."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal
 
 from kp_batch import bounds
-from kp_batch.imports.blocks import Record, digest_of
+from kp_batch.imports.blocks import Record, digest_of, is_session
+
+BLANK = b"null"  # the content of a session's line that is forgotten
+_Contents = dict[tuple[bytes, int], Record]
 
 
 @dataclass(frozen=True)
@@ -35,31 +39,29 @@ class Merge:
         before = [*_with_contents(sorted(kept))]
         if (name, None) in self.forgotten:
             return Merged(is_replaced=bool(before))
-        new_by_file = _by_file(sorted(new))
-        files = _by_file(before)
-        only_gone = self._only_in_gone(before)
-        records: list[Record] = []
+        new_by_file = _by_file(map(self._blanked, sorted(new)))
+        files, records = _by_file(before), list[Record]()
         for file in {**files, **new_by_file}:
             records += self._of_file(files.get(file, {}), new_by_file.get(file))
         records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
         result = _limited(sorted(records))
         stay = {(record.number, record.file, record.position) for record in result.records}
         result.is_replaced = any(record[1:4] not in stay for record in before)
-        result.only_gone = only_gone
+        result.only_gone = self._only_in_gone(before)
         result.seen_again = len(files.keys() & new_by_file.keys())
         return result
 
-    def _of_file(
-        self, before: dict[bytes, Record], new: dict[bytes, Record] | None
-    ) -> Iterable[Record]:
-        """The records of a file that count: each content once."""
+    def _of_file(self, before: "_Contents", new: "_Contents | None") -> Iterable[Record]:
+        """The records of a file that count."""
+        if new and is_session(next(iter(new.values())).unit):
+            return _of_session(before, new)
         if self.source == "stream":
             return {**(new or {}), **before}.values()
         if new:
             return [before.get(content, record) for content, record in new.items()]
         return () if self.source == "document" and self._is_read(before) else before.values()
 
-    def _is_read(self, before: dict[bytes, Record]) -> bool:
+    def _is_read(self, before: "_Contents") -> bool:
         return any(record.file in self.read for record in before.values())
 
     def _is_out(self, record: Record) -> bool:
@@ -68,6 +70,11 @@ class Merge:
             return False
         return (record.unit, digest_of(record.content)) in self.forgotten
 
+    def _blanked(self, record: Record) -> Record:
+        """A record; of a line that is forgotten, in a session, without its content."""
+        is_blank = is_session(record.unit) and self._is_out(record)
+        return record._replace(content=BLANK) if is_blank else record
+
     def _only_in_gone(self, before: Sequence[Record]) -> set[bytes]:
         """The digests of the contents that no other files than the forgotten ones have."""
         if not self.gone:
@@ -75,6 +82,27 @@ class Merge:
         others = {record.content for record in before if record.file not in self.gone}
         gone = {record.content for record in before if record.file in self.gone}
         return {digest_of(content) for content in gone - others if content is not None}
+
+
+def _of_session(before: _Contents, new: _Contents) -> Iterator[Record]:
+    """The lines of a session's file, whose positions are their order.
+
+    A file that begins as it did is the same, with changed lines in their places; what it had below
+    its present end stays. One that begins otherwise was begun anew: what it had stays above.
+    """
+    old = sorted(before.values(), key=lambda record: record.position)
+    now = sorted(new.values(), key=lambda record: record.position)
+    if old and old[0].content != now[0].content:
+        shift = old[-1].position + 1
+        yield from old
+        added = (record for key, record in new.items() if key not in before)
+        yield from (record._replace(position=record.position + shift) for record in added)
+        return
+    for key, record in new.items():
+        known = before.get(key, record)
+        yield known._replace(position=record.position, line=record.line)
+    end = now[-1].position
+    yield from (x for key, x in before.items() if key not in new and x.position > end)
 
 
 @dataclass
@@ -123,11 +151,14 @@ def _with_contents(records: Sequence[Record]) -> Iterator[Record]:
             yield record
 
 
-def _by_file(records: Iterable[Record]) -> dict[int, dict[bytes, Record]]:
-    """The records of each file by their contents: where it was read first."""
-    files: dict[int, dict[bytes, Record]] = {}
+def _by_file(records: Iterable[Record]) -> "dict[int, _Contents]":
+    """The records of each file by their contents, and by which of equal ones they are."""
+    files: dict[int, _Contents] = {}
+    equals = Counter[tuple[int, bytes]]()
     for record in records:
-        files.setdefault(record.file, {}).setdefault(record.content or b"", record)
+        content = record.content or b""
+        equals[record.file, content] += 1
+        files.setdefault(record.file, {})[content, equals[record.file, content]] = record
     return files
 
 

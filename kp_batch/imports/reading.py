@@ -20,7 +20,7 @@ from kp_batch.conversion.model import (
     SourceRecord,
 )
 from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
-from kp_batch.imports.blocks import Record
+from kp_batch.imports.blocks import Record, session_unit
 from kp_batch.imports.source_files import local_path
 from kp_batch.imports.spool import Run, Spool
 from kp_batch.text import encodable, one_line
@@ -50,13 +50,18 @@ def read_files(
     for file in inputs:
         try:
             others = list(_read(form, file, ids[file.path], number, spool))
-        except TooLargeError as error:
-            faults[file.path] = Rejected([TOO_LARGE], str(error))
-        except UnreadableError as error:
-            faults[file.path] = Rejected([fault.code for fault in error.faults], str(error))
+        except (TooLargeError, UnreadableError) as error:
+            faults[file.path] = fault_of(error)
         else:
             dropped += ((file.path, item) for item in others)
     return FilesRead(faults, dropped, spool.runs())
+
+
+def fault_of(error: TooLargeError | UnreadableError) -> Rejected:
+    """Why a file cannot be read."""
+    is_large = isinstance(error, TooLargeError)
+    codes = [TOO_LARGE] if is_large else [fault.code for fault in error.faults]
+    return Rejected(codes, str(error))
 
 
 def _read(
@@ -66,7 +71,8 @@ def _read(
     budget = refusal_budget()
     for position, item in enumerate(items_of(form, file)):
         if isinstance(item, SourceRecord):
-            unit, content = encodable(item.trace), content_of(item)
+            name, content = encodable(item.trace), content_of(item)
+            unit = session_unit(name) if form.turns else name
             spool.add(Record(unit, number, id_, position, item.line, content))
         elif not isinstance(item, Present):
             budget.take(isinstance(item, Rejected))

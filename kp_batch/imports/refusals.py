@@ -52,7 +52,7 @@ class RefusalCounts:
         self.examples.setdefault(kind, example)
 
 
-def row_of(refused: Rejected, file: str) -> tuple[str | None, str, bool, str]:
+def row_of(refused: Rejected, file: str, owner: str | None) -> tuple[str | None, str, bool, str]:
     """The row of the store for a refusal."""
     line = {
         "id": refused.id,
@@ -62,8 +62,8 @@ def row_of(refused: Rejected, file: str) -> tuple[str | None, str, bool, str]:
         "message": refused.message,
     }
     text = encodable(json.dumps(line, ensure_ascii=False))
-    id_ = encodable(refused.id) if refused.id else None
-    return id_, encodable(file), waits(refused), text
+    owner = owner or refused.id
+    return owner and encodable(owner), encodable(file), waits(refused), text
 
 
 def write_list(archive: Archive, kind: str, texts: Iterable[str]) -> None:

@@ -14,6 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from pydantic_core import from_json, to_json
+
 from kp_batch.archive.folders import Glob
 from kp_batch.errors import BusyError, KpBatchError
 from kp_batch.imports.blocks import FAULTS, Record, pack, unpack
@@ -75,16 +77,20 @@ class Unit(NamedTuple):
     day: str | None = None
     state: str | None = None
     since: str | None = None
+    links: Sequence[str] = ()
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> "Unit":
         """A unit of the values of a row."""
-        return cls(row[0], json.loads(row[1]), json.loads(row[2]), *row[3:])
+        name, blocks, files, *others, links = row
+        lists = from_json(blocks), from_json(files)
+        return cls._make((name, *lists, *others, from_json(links) if links else ()))
 
     def row(self) -> tuple[Any, ...]:
         """The values of its row."""
-        blocks, files = (json.dumps([*ids], separators=(",", ":")) for ids in self[1:3])
-        return self.name, blocks, files, *self[3:]
+        name, blocks, files, *others, links = self
+        lists = (to_json([*ids]).decode() for ids in (blocks, files))
+        return name, *lists, *others, to_json([*links]).decode() if links else None
 
 
 class Store:

@@ -19,16 +19,18 @@ CREATE TABLE files (
 
 CREATE TABLE blocks (id INTEGER PRIMARY KEY, records BLOB NOT NULL);
 
--- A unit of a source, with its records; and the trace that it is.
+-- A unit of a source, with its records, and the trace that it is. A session is a unit that has
+-- several traces, each of which has a row without records.
 CREATE TABLE units (
-    name TEXT PRIMARY KEY, -- the native id
+    name TEXT PRIMARY KEY, -- the native id; of a session 'session ' and its name
     blocks TEXT NOT NULL, -- ids, in which its records are; JSON
     files TEXT NOT NULL, -- ids, from which these are; JSON
     bytes INTEGER NOT NULL, -- of these
     number INTEGER NOT NULL, -- of the last import that built it
     day TEXT, -- in which the trace is; null if in none
     state TEXT, -- 'waiting' for its root; 'skipped', as it is no agent's
-    since TEXT -- the time at which its last new record was read, for one with a state
+    since TEXT, -- the time at which its last new record was read, for one with a state
+    links TEXT -- of a session its traces, and of such a trace its sessions; JSON
 ) WITHOUT ROWID;
 
 CREATE INDEX units_with_state ON units (state, since) WHERE state IS NOT NULL;
@@ -43,7 +45,7 @@ CREATE INDEX forgotten_by_unit ON forgotten (unit);
 
 -- The lines of the lists of refusals.
 CREATE TABLE refusals (
-    id TEXT, -- of a trace in the archive
+    owner TEXT, -- the id of a trace, or a session; null where it is of a file alone
     file TEXT NOT NULL,
     waits INTEGER NOT NULL,
     text TEXT NOT NULL, -- JSON

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kp_batch import zstd
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.conversion.formats.json_files import zstd
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.importing import import_traces
 from tests.support.commands import invoke

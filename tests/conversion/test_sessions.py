@@ -986,8 +986,9 @@ def test_a_session_of_codex_whose_header_is_lost_is_refused(
     replayed = [{**line, "timestamp": at(40)} for line in two_turns()]
     path = write(tmp_path / f"{name}.jsonl", *replayed[not is_fork :])
     path.write_text("\0\n" + path.read_text())
-    with pytest.raises(UnreadableError, match="its first line is lost"):
-        list(FORMATS["codex"].records(path, []))
+    made = drafted("codex", path)
+    assert made.drafts == {}
+    assert "its first line is lost" in made.refused[-1][1].message
 
 
 def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:
@@ -1185,13 +1186,15 @@ def test_a_prompt_without_a_uuid_is_refused(tmp_path: Path) -> None:
     assert drafted("claude-code", nameless).reasons == [["missing_id"]]
 
 
-def test_an_archive_of_turns_takes_no_sessions(tmp_path: Path) -> None:
-    claude_file(tmp_path / "in", user("p", "go"), says("a", text("so")))
+def test_an_archive_of_turns_becomes_one_of_sessions_and_back(tmp_path: Path) -> None:
+    path = claude_file(tmp_path / "in", user("p", "go"), says("a", text("so")))
     read("claude-code", tmp_path / "in", tmp_path / "out")
-    with pytest.raises(KpBatchError, match=r'trace = "session": import into a new folder'):
-        read("claude-code", tmp_path / "in", tmp_path / "out", SESSION)
-    read("claude-code", tmp_path / "in", tmp_path / "other", SESSION)
-    assert list(imported(tmp_path / "other")) == ["kp:trace:s"]
+    path.unlink()
+    lines = user("q", "on"), says("b", text("yes"))
+    write(tmp_path / "in" / "t.jsonl", *({**line, "sessionId": "t"} for line in lines))
+    for rules, ids in ((SESSION, ["s", "t"]), (ALWAYS, ["p", "q"])):
+        read("claude-code", tmp_path / "in", tmp_path / "out", rules)
+        assert sorted(imported(tmp_path / "out")) == [f"kp:trace:{each}" for each in ids]
 
 
 def test_only_formats_of_sessions_take_the_rule(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kp_batch.imports.job import ImportJob
+from kp_batch.imports.state import ImportState
 
 from kp_batch.conversion.apply_rules import IMPORTED
 from kp_batch.conversion.formats.knowledgepulse import FORMAT
@@ -25,8 +27,6 @@ from kp_batch.imports import importing
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.destination import Archive
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.job import ImportJob
-from kp_batch.imports.state import ImportState
 from kp_batch.imports.summary import Imported, as_text
 from kp_batch.imports.workers import Workers
 from kp_batch.pipeline.rescore import rescore_archive

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 import pytest
+from kp_batch.imports.state import holds
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, Skipped
@@ -18,7 +19,6 @@ from kp_batch.imports import change
 from kp_batch.imports.change import Forgotten
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.importing import forget, import_traces
-from kp_batch.imports.state import holds
 from kp_batch.imports.summary import Imported
 from kp_batch.operations.forget import forget as forget_traces
 from kp_batch.operations.forget import forgotten_text

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kp_batch.imports.records import NewRecords
 
 from kp_batch.archive.folders import IS_TABLE
 from kp_batch.conversion.formats import json_files
@@ -21,7 +22,6 @@ from kp_batch.errors import ArchiveError, ResourceError, UnreadableError, is_pas
 from kp_batch.imports import job as work
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.records import NewRecords
 from kp_batch.storage.store import store_at
 from tests.support.buckets import fill
 from tests.support.damage.answers import between

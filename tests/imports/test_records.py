@@ -8,13 +8,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kp_batch.imports.join import Join, Outcome, Segments, TraceRecords
+from kp_batch.imports.records import NewRecords, contents_only_in, count_missing, traces_of
+from kp_batch.imports.waiting import WAITING, Waiting
 
 from kp_batch import bounds
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports import join
-from kp_batch.imports.join import Join, Outcome, Segments, TraceRecords
-from kp_batch.imports.records import NewRecords, contents_only_in, count_missing, traces_of
-from kp_batch.imports.waiting import WAITING, Waiting
 
 FileRecord = tuple[str, str, Any]  # a file, a trace, a content
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kp_batch.imports.state import ImportState
 
 from kp_batch.conversion.model import Format, SourceRecord, by_ending
 from kp_batch.conversion.rules import Rules, load_rules
@@ -18,7 +19,6 @@ from kp_batch.imports import importing
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import forget, import_traces
-from kp_batch.imports.state import ImportState
 from kp_batch.imports.summary import Imported, as_text
 from tests.support.importing import (
     RULES,

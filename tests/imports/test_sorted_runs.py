@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
 
 from kp_batch.imports import sorted_runs
-from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
 
 ROWS = pl.Schema({"key": pl.String, "number": pl.Int64})
 SIZE = pl.col("key").str.len_bytes()

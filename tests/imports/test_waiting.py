@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kp_batch.imports.waiting import WAITING, Waiting
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
@@ -16,7 +17,6 @@ from kp_batch.errors import KpBatchError
 from kp_batch.imports import change
 from kp_batch.imports.importing import forget, import_traces
 from kp_batch.imports.summary import Imported
-from kp_batch.imports.waiting import WAITING, Waiting
 from tests.support.agent_runs import LOOKED, LOOKS, ROOT, START, THERE, TRACE, Step, otlp
 from tests.support.drafting import always
 from tests.support.importing import imported, refusals

@@ -9,7 +9,16 @@ from kp_batch.bounds import TOO_LARGE, TooLargeError, parse
 from kp_batch.conversion.apply_rules import IMPORTED, Row
 from kp_batch.conversion.conversation.messages import CutContentError
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.conversion.model import (
+    Format,
+    Input,
+    InTurn,
+    ReadItem,
+    Rejected,
+    Skipped,
+    SourceRecord,
+    TraceDraft,
+)
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.days import frame_of
@@ -69,8 +78,8 @@ class Conversion:
 
 def drafted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
     """What a file, or the files of a folder, come to before the rules of an import."""
-    form, result = FORMATS[name].under(rules), Conversion()
-    for trace, (file, records) in _read(form, source, result).items():
+    form, result = FORMATS[name], Conversion()
+    for trace, (file, records) in _read(form, source, result, rules).items():
         try:
             draft = form.draft(trace, records, rules)
         except CutContentError as error:
@@ -84,8 +93,8 @@ def drafted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
 
 def converted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
     """What they come to in an archive."""
-    form, result = FORMATS[name].under(rules), Conversion()
-    for trace, (file, records) in _read(form, source, result).items():
+    form, result = FORMATS[name], Conversion()
+    for trace, (file, records) in _read(form, source, result, rules).items():
         made = make_row(form, rules, trace, records, ImportCounts())
         if isinstance(made, dict):
             result.rows[made["id"]] = frame_of([made]).select(IMPORTED.names()).to_dicts()[0]
@@ -94,8 +103,23 @@ def converted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
     return result
 
 
+def items_of_file(form: Format, file: Input, rules: Rules) -> Iterator[ReadItem]:
+    """What a file comes to, whose sessions are cut."""
+    items = [*items_of(form, file)]
+    if not form.turns:
+        yield from items
+        return
+    lines = [item for item in items if isinstance(item, SourceRecord)]
+    yield from (item for item in items if not isinstance(item, SourceRecord))
+    numbered = [(line.line or 0, parse(content_of(line))) for line in lines]
+    if lines:
+        for item in form.turns(lines[0].trace, numbered, rules):
+            if not isinstance(item, InTurn):
+                yield item
+
+
 def _read(
-    form: Format, source: Path, result: Conversion
+    form: Format, source: Path, result: Conversion, rules: Rules
 ) -> dict[str, tuple[str, list[SourceRecord]]]:
     """The first file and the records of each trace: each content once, in the order of files."""
     paths = [source] if source.is_file() else source.rglob("*")
@@ -104,7 +128,7 @@ def _read(
     chosen = form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes()))
     for file in sorted(chosen, key=lambda file: file.path):
         try:
-            items = [file.refused] if file.refused else [*items_of(form, file)]
+            items = [file.refused] if file.refused else [*items_of_file(form, file, rules)]
         except UnreadableError as error:
             items = [Rejected([fault.code for fault in error.faults], str(error))]
         except TooLargeError as error:

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from kp_batch.conversion.formats.json_files import zstd
+from kp_batch import zstd
 
 Frame = Callable[[bytes], bytes]
 

@@ -6,12 +6,12 @@ is drafted of these.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, cast
 
 from kp_batch import bounds
 from kp_batch.conversion.conversation.messages import (
@@ -28,21 +28,35 @@ from kp_batch.conversion.conversation.messages import (
     text_of_part,
 )
 from kp_batch.conversion.conversation.transcript import Transcript
+from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.model import (
     Drafted,
     Native,
     Origin,
+    Rejected,
     Skipped,
     SourceRecord,
     TraceDraft,
 )
 from kp_batch.conversion.rules import Rules
+from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable, time_of
 
-FIRST_LINES = 100  # among which a session shows that it is one
+_FIRST_LINES = 100  # among which a session shows that it is one
 WORDLESS = "turn without a text"  # whose prompt is a picture
 OTHERS = "turn of another session"
 LOST = "step without its prompt"  # whose line is missing, or damaged
+FORGOTTEN = "\0"  # which no trace is called
+_GIVEN = ("input", "arguments")  # to tools
+_ENCRYPTED = ("encrypted_content",)
+_LEFT_OUT: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("base64", "image", "audio"), ("data",)),
+    **dict.fromkeys(
+        ("input_image", "input_file", "input_audio"), ("image_url", "file_data", "data")
+    ),
+    "thinking": ("signature",),
+    "redacted_thinking": ("data",),
+}
 _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
 
 
@@ -366,3 +380,50 @@ def _calls(lines: Iterable[Line]) -> tuple[ToolCall, ...]:
     for each in (call for line in lines for call in line.calls):
         calls[each.id or len(calls)] = each
     return tuple(calls.values())
+
+
+def session_of(path: PurePath) -> str:
+    """The name of a file's session: its own, without endings."""
+    return path.name.partition(".")[0]
+
+
+def own_lines(
+    path: Path, is_own: Callable[[Json], bool], what: str
+) -> Iterator[tuple[int, Json] | Rejected]:
+    """The lines of a session's file, once one of the first shows that it is one.
+
+    Raises:
+        UnreadableError: none does: it is not `what`.
+    """
+    before: list[tuple[int, Json] | Rejected] | None = []
+    for item in read_json_lines(path):
+        if before is None:
+            yield item
+            continue
+        before.append(item)
+        if not isinstance(item, Rejected) and is_own(item[1]):
+            yield from before
+            before = None
+        elif not isinstance(item, Rejected) and item[0] > _FIRST_LINES:
+            break
+    if before is not None:
+        raise UnreadableError(f"it is no {what}")
+
+
+def without_pictures(value: Any) -> Any:
+    """A value of JSON without the bytes of pictures and documents, and what is encrypted.
+
+    What a tool is given stays as it is.
+    """
+    if isinstance(value, list):
+        return [without_pictures(each) for each in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    named = cast("dict[str, Any]", value)
+    kind = named.get("type")
+    left_out = _LEFT_OUT.get(kind, _ENCRYPTED) if isinstance(kind, str) else ()
+    return {
+        name: each if name in _GIVEN else without_pictures(each)
+        for name, each in named.items()
+        if name not in left_out
+    }

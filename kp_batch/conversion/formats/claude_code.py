@@ -20,10 +20,19 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
     text_of_part,
 )
-from kp_batch.conversion.formats.json_files import read_json_lines
-from kp_batch.conversion.model import Format, ReadItem, Rejected, Skipped, SourceRecord, by_ending
+from kp_batch.conversion.model import (
+    Format,
+    InTurn,
+    Lines,
+    ReadItem,
+    Rejected,
+    Skipped,
+    SourceRecord,
+    Turn,
+    by_ending,
+)
+from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.vendors import ANTHROPIC, pieces_of
-from kp_batch.errors import UnreadableError
 
 _INJECTED = sessions.Injected(
     elements=(
@@ -56,25 +65,59 @@ _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnl
 _FIRED = "scheduled_task_fire"
 _OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
 _FIELDS = ("cwd", "gitBranch", "version", "entrypoint")
+_SPEAK = ("user", "assistant", "attachment", "system")
+_SILENT = (
+    *("summary", "ai-title", "custom-title", "agent-name", "tag", "pr-link", "mode"),
+    *("permission-mode", "file-history-snapshot", "queue-operation", "last-prompt", "progress"),
+)
+_PLACE = ("type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "isSidechain")
+_SAY = (
+    *_FIELDS,
+    *("message", "attachment", "origin", "forkedFrom", "isApiErrorMessage"),
+    *("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly"),
+)
 
 
-def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each line is a record, of which only what may count is kept."""
     if path.name.startswith("agent-"):
         yield Skipped("session of a subagent")
         return
-    session = _Session(by_session=by_session, stem=path.stem)
-    is_own = False
-    for item in read_json_lines(path):
+    name = sessions.session_of(path)
+    for item in sessions.own_lines(path, _is_own, "session of Claude Code"):
         if isinstance(item, Rejected):
             yield item
             continue
         number, line = item
-        is_own = is_own or (isinstance(line.get("type"), str) and any(map(line.get, _OWN)))
-        if not is_own and number > sessions.FIRST_LINES:
-            break
-        yield from session.take(number, line)
-    if not is_own:
-        raise UnreadableError("it is no session of Claude Code")
+        if _is_unknown(line):
+            yield Skipped(f"line of an unknown kind: {line['type']}")
+        yield SourceRecord(name, _kept(line), number)
+
+
+def _is_own(line: Json) -> bool:
+    return isinstance(line.get("type"), str) and any(map(line.get, _OWN))
+
+
+def _is_unknown(line: Json) -> bool:
+    return "type" in line and line["type"] not in (*_SPEAK, *_SILENT)
+
+
+def _kept(line: Json) -> Json:
+    """A line without pictures, and what only the tool has; of one that says nothing, its place."""
+    says = line.get("type") in _SPEAK and not line.get("isSidechain")
+    kept = {name: each for name, each in line.items() if name in _PLACE or (says and name in _SAY)}
+    return cast("Json", sessions.without_pictures(kept))
+
+
+def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
+    """See `Format`."""
+    session = _Session(by_session=rules.trace == "session", stem=name)
+    for number, line in lines:
+        if line is None:
+            session.forget()
+        else:
+            yield from session.take(number, line)
+        yield InTurn(number, session.turn)
     if not session.has_prompt:
         yield Skipped(f"session {'of a subagent' if session.has_aside else 'without a prompt'}")
 
@@ -98,10 +141,21 @@ class _Session(sessions.SessionFile):
     has_prompt: bool = False
     has_aside: bool = False  # messages of a subagent
     _turn: _Turn = field(default_factory=_Turn)  # of the line that is read
+    _forgotten: _Turn | None = None  # whose lines may be the parents of others
     _turns: dict[str, _Turn] = field(default_factory=dict[str, _Turn])  # of lines, by their ids
     # A slash command that nothing has answered yet, and its turn.
     _command: tuple[int, Json, str, _Turn] | None = None
     _is_due: bool = False  # whether a prompt follows that was scheduled: it is marked as aside
+
+    @property
+    def turn(self) -> Turn:
+        """That of the line that was taken last."""
+        return self._turn
+
+    def forget(self) -> None:
+        """Take a line that is forgotten: those below it are nobody's."""
+        self._forgotten = self._forgotten or _Turn(sessions.FORGOTTEN)
+        self._turn, self._command, self._is_due = self._forgotten, None, False
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
         """The records of a line; it belongs to the turn of the line that it names as its parent."""
@@ -110,7 +164,7 @@ class _Session(sessions.SessionFile):
             # A session has all of its lines; a line without an id may be the parent of any.
             is_known = self.by_session or "" in self._turns
             lost = self._turn if is_known else _Turn(is_lost=True)
-            self._turn = self._turns.get(parent, lost)
+            self._turn = self._turns.get(parent, self._forgotten or lost)
         yield from self._taken(number, line)
         if (id_ := id_text(line.get("uuid") or None)) or parent:
             self._turns[id_] = self._turn
@@ -321,7 +375,7 @@ FORMAT = Format(
     name="claude-code",
     holds="no scores; project, cwd, gitBranch, model, version, entrypoint",
     inputs=by_ending(".jsonl"),
-    records=partial(_read, by_session=False),
-    sessions=partial(_read, by_session=True),
+    records=records,
+    turns=turns,
     draft=partial(sessions.draft, framework="claude-code"),
 )

@@ -21,16 +21,18 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
 )
 from kp_batch.conversion.formats import codex_prompts as prompts
-from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.model import (
     Format,
     Input,
+    InTurn,
+    Lines,
     ReadItem,
     Rejected,
     Skipped,
     Sniff,
     SourceRecord,
 )
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable, time_of
 
@@ -41,6 +43,9 @@ _FIELDS = (
 # Threads that agents begin: all others are of a feature that a user has chosen.
 _OF_AGENTS = ("subagent", "guardian_review", "memory_consolidation")
 _KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_INSTRUCTIONS = ("base_instructions", "instructions", "user_instructions", "developer_instructions")
+_SILENT = ("compacted", "world_state")  # kinds of lines
+_REPEATS = ("token_count", "agent_message", "agent_reasoning", "ghost_snapshot")  # of payloads
 _FAILED = re.compile(
     r"^(?:Script failed|(?:Exit code:|Process exited with code) (?!0\s*$)-?\d+)\s*$", re.MULTILINE
 )
@@ -63,65 +68,118 @@ def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
             yield Input(path)
 
 
-def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
-    session = _Session(by_session=by_session, file=path.name, has_events=_has_events(path))
-    for item in read_json_lines(path):
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each line is a record, of which only what may count is kept."""
+    name = sessions.session_of(path)
+    for item in sessions.own_lines(path, _is_own, "session of Codex"):
         if isinstance(item, Rejected):
-            session.is_headless = session.is_headless or not session.meta
             yield item
             continue
         number, line = item
+        if _is_unknown(line):
+            yield Skipped(f"line of an unknown kind: {line.get('type')}")
+        yield SourceRecord(name, _kept(line), number)
+
+
+def _is_own(line: Json) -> bool:
+    return line.get("type") in _KINDS or _is_bare_header(line)
+
+
+def _is_bare_header(line: Json) -> bool:
+    """Whether a line is the header of a session until autumn 2025, which has no type."""
+    return "type" not in line and bool(line.get("id") and line.get("timestamp"))
+
+
+def _is_unknown(line: Json) -> bool:
+    return "payload" in line and line.get("type") not in (*_KINDS, *_SILENT)
+
+
+def _kept(line: Json) -> Json:
+    """A line without pictures and instructions; of one that says nothing, its kind and time."""
+    payload = as_object(line.get("payload"))
+    if line.get("type") in _SILENT or payload.get("type") in _REPEATS:
+        own = {name: each for name, each in payload.items() if name in ("type", "turn_id", "role")}
+        line = {**line, "payload": own}
+    elif payload:
+        line = {**line, "payload": _without_instructions(payload)}
+    elif "content" in line:
+        line = _without_instructions(line)
+    return cast("Json", sessions.without_pictures(line))
+
+
+def _without_instructions(payload: Json) -> Json:
+    """A payload without the texts that Codex or an app puts before what a user types."""
+    kept = {name: each for name, each in payload.items() if name not in _INSTRUCTIONS}
+    if isinstance(kept.get("images"), list):
+        kept["images"] = ["" for _ in kept["images"]]
+    if payload.get("type") == "message" and payload.get("role") != "assistant":
+        parts = parts_of(payload.get("content"))
+        kept["content"] = [
+            part
+            for part in parts
+            if prompts.typed_in_message({"content": [part]}) or sessions.has_pictures([part])
+        ]
+    return kept
+
+
+def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
+    """See `Format`.
+
+    Raises:
+        UnreadableError: the first line is lost, which says whose session it is.
+    """
+    session = _Session(
+        by_session=rules.trace == "session", file=name, has_events=_has_events(lines)
+    )
+    last = 0
+    for number, line in lines:
+        if line is None:
+            yield from session.forget()
+            yield InTurn(number, session.turn)
+            continue
+        session.is_headless = session.is_headless or (not session.meta and number > last + 1)
+        last = number
         kind, payload = session.parted(line)
         if kind == "session_meta" and session.is_header(payload):
-            session.meta, session.is_known = payload, True
+            session.meta = payload
             if session.is_subagents:
                 yield Skipped("session of a subagent")
                 return
         elif kind == "session_meta" and payload.get("id") != session.id and not session.own_from:
-            session.own_from = _end_of_history(path, session.begun)
-        session.is_known = session.is_known or kind in _KINDS
-        if not session.is_known and number > sessions.FIRST_LINES:
-            break
+            session.own_from = _end_of_history(lines, session.begun)
         yield from session.take(number, kind, payload, line.get("timestamp"))
+        yield InTurn(number, session.turn)
         if session.has_turn and not session.meta:  # it may be a subagent's, or a fork's
             raise UnreadableError("its first line is lost, which says whose session it is")
-    if not session.is_known:
-        raise UnreadableError("it is no session of Codex")
     yield from session.end()
     if not session.has_turn:
         yield Skipped("session without a prompt")
 
 
-def _has_events(path: Path) -> bool:
+def _has_events(lines: Lines) -> bool:
     """Whether events have what users typed; else only messages do, of which most are injected."""
-    for item in read_json_lines(path):
-        if isinstance(item, Rejected):
-            continue
-        number, line = item
-        payload = line.get("payload")
-        if line.get("type") == "event_msg" and isinstance(payload, dict):
-            if prompts.typed_in_event(cast("Json", payload)) is not None:
-                return True
-        elif number > sessions.FIRST_LINES and line.get("type") not in _KINDS and "payload" in line:
-            return False
-    return False
+    return any(
+        prompts.typed_in_event(cast("Json", line["payload"])) is not None
+        for _, line in lines
+        if line and line.get("type") == "event_msg" and isinstance(line.get("payload"), dict)
+    )
 
 
-def _end_of_history(path: Path, begun: float) -> int:
+def _end_of_history(lines: Lines, begun: float) -> int:
     """The line with which a fork's own turns begin, at the earliest.
 
     Its parent's header says whose history follows. A fork writes that at once, mostly with new
     times; then it waits for its user, or for a model that answers.
 
     Args:
-        path: of the file.
+        lines: of the session.
         begun: when the fork did, in seconds after 1970; 0 if that is unknown.
     """
     before, asked, last = begun, 0, 0
-    for item in read_json_lines(path):
-        if isinstance(item, Rejected):
+    for number, line in lines:
+        last = number
+        if line is None:
             continue
-        last, line = item
         kind, payload = str(line.get("type")), as_object(line.get("payload"))
         time = time_of(line.get("timestamp"))
         now = time.timestamp() if time else before
@@ -152,7 +210,6 @@ class _Session(sessions.SessionFile):
     meta: Json = field(default_factory=dict[str, object])
     is_headless: bool = False
     own_from: int = 0
-    is_known: bool = False  # to be one of Codex
     is_bare: bool = False
     has_turn: bool = False
     _turn: "_Turn | None" = None
@@ -206,6 +263,16 @@ class _Session(sessions.SessionFile):
             self.is_bare = True
             return "session_meta", line
         return ("response_item" if self.is_bare else ""), line
+
+    @property
+    def turn(self) -> "_Turn | None":
+        """That of the line that was taken last."""
+        return self._turn
+
+    def forget(self) -> Iterator[ReadItem]:
+        """Take a line that is forgotten: what follows without a prompt is nobody's."""
+        yield from self.end()
+        self._turn = _Turn(0, "", None, None, trace=sessions.FORGOTTEN, has_prompt=True)
 
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
         """The records of a line; it belongs to the turn that it names, if it names one."""
@@ -484,7 +551,7 @@ FORMAT = Format(
     name="codex",
     holds="no scores; project, cwd, git.branch, model, cli_version, originator, source",
     inputs=_inputs,
-    records=partial(_read, by_session=False),
-    sessions=partial(_read, by_session=True),
+    records=records,
+    turns=turns,
     draft=partial(sessions.draft, framework="codex"),
 )

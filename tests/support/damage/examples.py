@@ -15,6 +15,7 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import SourceRecord
 from tests.support import GOLDEN
 from tests.support.agent_runs import OF_AGENTS, RUNS, SYSTEMS, TELLING, TRACE
+from tests.support.drafting import ALWAYS, items_of_file
 from tests.support.import_kits import KITS
 
 _OTHERS = ("1af7651916cd43dd8448eb211c80319c", "2af7651916cd43dd8448eb211c80319c")
@@ -165,7 +166,7 @@ def _records(form: str, example: Path) -> Iterator[tuple[str, str, int | None]]:
     kind = FORMATS[form]
     paths = sorted(str(path) for path in example.rglob("*") if path.is_file())
     for file in kind.inputs(paths, lambda path: kind.sniff(path, Path(path).read_bytes())):
-        for item in kind.records(Path(file.path), [*map(Path, file.sidecars)]):
+        for item in items_of_file(kind, file, ALWAYS):
             if isinstance(item, SourceRecord):
                 yield str(Path(file.path).relative_to(example)), item.trace, item.line
 

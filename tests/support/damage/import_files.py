@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from kp_batch import bounds
-from kp_batch.conversion.formats.json_files import zstd
+from kp_batch import bounds, zstd
 from tests.support.damage import id_in
 from tests.support.formats.inspect import TALK, USER, log, sample, write_eval
 from tests.support.otlp_protobuf import encoded, stream, within

@@ -1,0 +1,158 @@
+"""Cuts a session into the records of its traces: turns, or by the rules the session."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any
+
+from kp_batch.bounds import TOO_LARGE, TooLargeError, parse
+from kp_batch.conversion.conversation.sessions import FORGOTTEN
+from kp_batch.conversion.model import Format, InTurn, ReadItem, Rejected, Skipped, SourceRecord
+from kp_batch.conversion.rules import Rules
+from kp_batch.errors import UnreadableError
+from kp_batch.imports.blocks import Record, digest_of, session_name
+from kp_batch.imports.merging import BLANK, Merged
+from kp_batch.imports.reading import content_of, fault_of
+from kp_batch.imports.store import Store
+from kp_batch.text import encodable, one_line
+
+
+@dataclass
+class Cut:
+    """What a session comes to.
+
+    Attributes:
+        parts: the records of its traces, each with the session before its content; see `part_of`.
+        traces: that have any.
+        refused: what comes to none, with its file.
+        skipped: likewise what is only counted, by kind.
+        forgotten: digests of lines of turns that are forgotten.
+    """
+
+    parts: list[Record] = field(default_factory=list[Record])
+    traces: Sequence[str] = ()
+    refused: list[tuple[int, Rejected]] = field(default_factory=list[tuple[int, Rejected]])
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    forgotten: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """Cuts sessions.
+
+    Attributes:
+        form: which has `turns`.
+        rules: of the import.
+        store: knows what is forgotten.
+        forgotten: what is forgotten besides.
+    """
+
+    form: Format
+    rules: Rules
+    store: Store
+    forgotten: AbstractSet[tuple[str, bytes | None]]
+
+    def cut(self, unit: str, merged: Merged) -> Cut:
+        """Cut a session; blanks the lines of turns that are forgotten in its records."""
+        if merged.is_too_large:
+            fault = Rejected([TOO_LARGE], str(TooLargeError()))
+            return Cut(refused=[(merged.records[0].file, fault)])
+        files: dict[int, _File] = {}
+        for record in sorted(merged.records, key=lambda record: record.position):
+            files.setdefault(record.file, _File(record.file)).records.append(record)
+        for file in files.values():
+            file.cut(self.form, self.rules, session_name(unit))
+        names = {name for file in files.values() for name in file.traces}
+        forgotten = self.forgotten | self.store.forgotten(names)
+        gone = {FORGOTTEN, *(name for name, digest in forgotten if digest is None)}
+        result = Cut(traces=sorted(names - gone))
+        for file in files.values():
+            result.parts += file.parts(unit, gone)
+            result.refused += ((file.id, item) for item in file.items if isinstance(item, Rejected))
+            result.skipped.update(item.kind for item in file.items if isinstance(item, Skipped))
+        lines = [record for file in files.values() for record in file.lines_of(gone)]
+        result.forgotten = [(unit, digest_of(x.content)) for x in lines if x.content is not None]
+        if lines:
+            out = {record[:4] for record in lines}
+            blank = (x._replace(content=BLANK) if x[:4] in out else x for x in merged.records)
+            merged.records, merged.is_replaced = [*blank], True
+        return result
+
+
+class _Lines:
+    """The lines of a file, parsed again each time that they are gone through."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+
+    def __iter__(self) -> Iterator[tuple[int, dict[str, Any] | None]]:
+        for record in self._records:
+            yield record.line or 0, parse(record.content or BLANK)
+
+
+@dataclass
+class _File:
+    """A file of a session.
+
+    Attributes:
+        id: in the store.
+        records: its lines.
+        items: what these come to, and the places of the lines.
+        turns: of the lines, as far as they have any.
+    """
+
+    id: int
+    records: list[Record] = field(default_factory=list[Record])
+    items: list[ReadItem] = field(default_factory=list[ReadItem])
+    _places: list[int] = field(default_factory=list[int])
+    _turns: list[InTurn] = field(default_factory=list[InTurn])
+
+    def cut(self, form: Format, rules: Rules, name: str) -> None:
+        """Take what its lines come to; nothing of a damaged one."""
+        assert form.turns  # noqa: S101 (it has sessions)
+        places = dict[int, int]()
+        try:
+            for item in form.turns(name, _Lines(self.records), rules):
+                place = len(self._turns)
+                if place < len(self.records):
+                    places[self.records[place].line or 0] = place
+                if isinstance(item, InTurn):
+                    self._turns.append(item)
+                else:
+                    self.items.append(item)
+                    line = item.line if isinstance(item, SourceRecord) else None
+                    self._places.append(places.get(line or 0, place))
+        except (TooLargeError, UnreadableError) as error:
+            self._refuse(fault_of(error))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = one_line(f"{type(error).__name__}: {error}")
+            self._refuse(Rejected(["unreadable_file"], f"it is not understood: {reason}"))
+
+    def _refuse(self, fault: Rejected) -> None:
+        self.items.clear()
+        self.items.append(fault)
+        self._places = [0]
+
+    @property
+    def traces(self) -> set[str]:
+        """The names of the traces that it has records of."""
+        return {encodable(x.trace) for x in self.items if isinstance(x, SourceRecord)}
+
+    def parts(self, unit: str, gone: AbstractSet[str]) -> Iterator[Record]:
+        """The records of traces but for some."""
+        for position, (item, place) in enumerate(zip(self.items, self._places, strict=True)):
+            if isinstance(item, SourceRecord) and (trace := encodable(item.trace)) not in gone:
+                number = self.records[place].number
+                content = unit.encode() + b"\0" + content_of(item)
+                yield Record(trace, number, self.id, position, item.line, content)
+
+    def lines_of(self, traces: AbstractSet[str]) -> Iterator[Record]:
+        """The lines that belong to some traces, and are not blank yet."""
+        of_turns = {
+            x for x, each in enumerate(self._turns) if each.turn and each.turn.trace in traces
+        }
+        for item, place in zip(self.items, self._places, strict=True):
+            if isinstance(item, SourceRecord) and item.trace in traces:
+                of_turns.add(place)
+        yield from (self.records[x] for x in sorted(of_turns) if self.records[x].content != BLANK)
