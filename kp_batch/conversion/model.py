@@ -115,8 +115,9 @@ class InTurn:
     turn: Turn | None
 
 
-# The numbers and values of a session's lines, which may be gone through several times; None for one
-# that is forgotten: it and those that follow belong to a turn that is nobody's.
+# The numbers and values of a session's lines, which may be gone through several times. None is one
+# that is forgotten, and {} the first of a forgotten turn: these, and what follows without a prompt,
+# belong to a turn that is nobody's.
 Lines = Iterable[tuple[int, dict[str, Any] | None]]
 
 Read = Callable[[str], bytes]  # the beginning of a file

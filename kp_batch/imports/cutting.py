@@ -11,8 +11,8 @@ from kp_batch.conversion.conversation.sessions import FORGOTTEN
 from kp_batch.conversion.model import Format, InTurn, ReadItem, Rejected, Skipped, SourceRecord
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.blocks import Record, digest_of, session_name
-from kp_batch.imports.merging import BLANK, Merged
+from kp_batch.imports.blocks import Record, session_name
+from kp_batch.imports.merging import BLANK, FIRST, Merged, forgotten_of
 from kp_batch.imports.reading import content_of, fault_of
 from kp_batch.imports.store import Store
 from kp_batch.text import encodable, one_line
@@ -71,12 +71,12 @@ class Cutter:
             result.parts += file.parts(unit, gone)
             result.refused += ((file.id, item) for item in file.items if isinstance(item, Rejected))
             result.skipped.update(item.kind for item in file.items if isinstance(item, Skipped))
-        lines = [record for file in files.values() for record in file.lines_of(gone)]
-        result.forgotten = [(unit, digest_of(x.content)) for x in lines if x.content is not None]
+        lines = {x: first for file in files.values() for x, first in file.lines_of(gone)}
         if lines:
-            out = {record[:4] for record in lines}
-            blank = (x._replace(content=BLANK) if x[:4] in out else x for x in merged.records)
-            merged.records, merged.is_replaced = [*blank], True
+            result.forgotten = [forgotten_of(x, is_first=first) for x, first in lines.items()]
+            blanks = {x: x._replace(content=FIRST if lines[x] else BLANK) for x in lines}
+            merged.records = [blanks.get(record, record) for record in merged.records]
+            merged.is_replaced = True
         return result
 
 
@@ -147,12 +147,16 @@ class _File:
                 content = unit.encode() + b"\0" + content_of(item)
                 yield Record(trace, number, self.id, position, item.line, content)
 
-    def lines_of(self, traces: AbstractSet[str]) -> Iterator[Record]:
-        """The lines that belong to some traces, and are not blank yet."""
+    def lines_of(self, traces: AbstractSet[str]) -> Iterator[tuple[Record, bool]]:
+        """The lines that belong to some traces, with whether one is the first of its trace."""
         of_turns = {
             x for x, each in enumerate(self._turns) if each.turn and each.turn.trace in traces
         }
+        firsts: dict[str, int] = {}
         for item, place in zip(self.items, self._places, strict=True):
             if isinstance(item, SourceRecord) and item.trace in traces:
+                firsts.setdefault(item.trace, place)
                 of_turns.add(place)
-        yield from (self.records[x] for x in sorted(of_turns) if self.records[x].content != BLANK)
+        for place in sorted(of_turns):
+            if self.records[place].content not in (BLANK, FIRST):
+                yield self.records[place], place in firsts.values()

@@ -9,8 +9,15 @@ from typing import Literal
 from kp_batch import bounds
 from kp_batch.imports.blocks import Record, digest_of, is_session
 
-BLANK = b"null"  # the content of a session's line that is forgotten
+# The contents of lines of a session that are forgotten, and of the first of a turn.
+BLANK, FIRST = b"null", b"{}"
+_IS_FIRST = b"\1"  # after its digest
 _Contents = dict[tuple[bytes, int], Record]
+
+
+def forgotten_of(record: Record, *, is_first: bool) -> tuple[str, bytes]:
+    """What has a line of a session forgotten, wherever it is read."""
+    return record.unit, digest_of(record.content or b"") + (_IS_FIRST if is_first else b"")
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,13 @@ class Merge:
 
     def _blanked(self, record: Record) -> Record:
         """A record; of a line that is forgotten, in a session, without its content."""
-        is_blank = is_session(record.unit) and self._is_out(record)
-        return record._replace(content=BLANK) if is_blank else record
+        if not self.forgotten or not is_session(record.unit):
+            return record
+        digest = digest_of(record.content or b"")
+        if (record.unit, digest + _IS_FIRST) in self.forgotten:
+            return record._replace(content=FIRST)
+        is_out = (record.unit, digest) in self.forgotten
+        return record._replace(content=BLANK) if is_out else record
 
     def _only_in_gone(self, before: Sequence[Record]) -> set[bytes]:
         """The digests of the contents that no other files than the forgotten ones have."""

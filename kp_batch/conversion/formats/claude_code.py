@@ -113,7 +113,7 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
     """See `Format`."""
     session = _Session(by_session=rules.trace == "session", stem=name)
     for number, line in lines:
-        if line is None:
+        if not line:
             session.forget()
         else:
             yield from session.take(number, line)

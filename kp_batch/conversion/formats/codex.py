@@ -133,8 +133,8 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
     )
     last = 0
     for number, line in lines:
-        if line is None:
-            yield from session.forget()
+        if not line:
+            yield from session.forget(is_first=line is not None)
             yield InTurn(number, session.turn)
             continue
         session.is_headless = session.is_headless or (not session.meta and number > last + 1)
@@ -178,7 +178,7 @@ def _end_of_history(lines: Lines, begun: float) -> int:
     before, asked, last = begun, 0, 0
     for number, line in lines:
         last = number
-        if line is None:
+        if not line:
             continue
         kind, payload = str(line.get("type")), as_object(line.get("payload"))
         time = time_of(line.get("timestamp"))
@@ -269,10 +269,13 @@ class _Session(sessions.SessionFile):
         """That of the line that was taken last."""
         return self._turn
 
-    def forget(self) -> Iterator[ReadItem]:
+    def forget(self, *, is_first: bool) -> Iterator[ReadItem]:
         """Take a line that is forgotten: what follows without a prompt is nobody's."""
         yield from self.end()
-        self._turn = _Turn(0, "", None, None, trace=sessions.FORGOTTEN, has_prompt=True)
+        self._count += is_first
+        self._turn = _Turn(
+            0, "", None, None, has_events=False, trace=sessions.FORGOTTEN, has_prompt=True
+        )
 
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
         """The records of a line; it belongs to the turn that it names, if it names one."""
