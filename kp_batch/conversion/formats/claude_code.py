@@ -148,9 +148,10 @@ class _Session(sessions.SessionFile):
     _is_due: bool = False  # whether a prompt follows that was scheduled: it is marked as aside
 
     @property
-    def turn(self) -> Turn:
-        """That of the line that was taken last."""
-        return self._turn
+    def turn(self) -> Turn | None:
+        """That of the line that was taken last; None if it is open whether that begins another."""
+        is_open = self._command and self._command[-1] is self._turn
+        return None if is_open else self._turn
 
     def forget(self) -> None:
         """Take a line that is forgotten: those below it are nobody's."""

@@ -266,8 +266,8 @@ class _Session(sessions.SessionFile):
 
     @property
     def turn(self) -> "_Turn | None":
-        """That of the line that was taken last."""
-        return self._turn
+        """That of the line that was taken last; None if it is open whether that begins another."""
+        return None if self._unanswered else self._turn
 
     def forget(self, *, is_first: bool) -> Iterator[ReadItem]:
         """Take a line that is forgotten: what follows without a prompt is nobody's."""
