@@ -202,7 +202,7 @@ def test_entries_of_an_unknown_kind_are_counted(tmp_path: Path) -> None:
     odd = {"type": "dream", "id": "d", "parentId": "p", "timestamp": at(2)}
     lines = asked("p", "go", None), odd, said("a", "d", text("so"))
     made = drafted("pi", pi_file(tmp_path, *lines))
-    assert (len(made.drafts), made.skipped) == (1, ["entry of an unknown kind"])
+    assert (len(made.drafts), made.skipped) == (1, ["line of an unknown kind: dream"])
 
 
 @pytest.mark.parametrize("lines", [[], [{"type": "message"}], [{"type": "session"}]])

@@ -60,6 +60,13 @@ _LEFT_OUT: Mapping[str, tuple[str, ...]] = {
 _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
 
 
+@dataclass(frozen=True)
+class NamedTurn:
+    """A turn that is known by the name of its trace."""
+
+    trace: str
+
+
 @dataclass(kw_only=True)
 class SessionFile:
     """A file, read from its first line on."""

@@ -87,7 +87,8 @@ def _is_own(line: Json) -> bool:
 
 def _is_bare_header(line: Json) -> bool:
     """Whether a line is the header of a session until autumn 2025, which has no type."""
-    return "type" not in line and bool(line.get("id") and line.get("timestamp"))
+    is_header = {*line} <= {"id", "timestamp", "instructions", "git"}
+    return is_header and bool(line.get("id") and line.get("timestamp"))
 
 
 def _is_unknown(line: Json) -> bool:

@@ -20,7 +20,18 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
 )
 from kp_batch.conversion.formats.json_files import read_json_lines
-from kp_batch.conversion.model import Format, ReadItem, Rejected, Skipped, SourceRecord, by_ending
+from kp_batch.conversion.model import (
+    Format,
+    InTurn,
+    Lines,
+    ReadItem,
+    Rejected,
+    Skipped,
+    SourceRecord,
+    Turn,
+    by_ending,
+)
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable, time_of_number
 
@@ -33,15 +44,36 @@ _KNOWN = {
 }
 
 
-def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each line is a record."""
     items = read_json_lines(path)
     first = next(items, None)
     header: Json = first[1] if isinstance(first, tuple) else {}
     if header.get("type") != "session" or "id" not in header:
         raise UnreadableError("it is no session of Pi: it does not begin with its header")
-    session = _Session(by_session=by_session, header=header)
+    name = sessions.session_of(path)
+    yield SourceRecord(name, header, 1)
     for item in items:
-        yield from (item,) if isinstance(item, Rejected) else session.take(*item)
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        number, line = item
+        if line.get("type") not in _KNOWN:
+            yield Skipped(f"line of an unknown kind: {line.get('type')}")
+        yield SourceRecord(name, sessions.without_pictures(line), number)
+
+
+def turns(_: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
+    """See `Format`."""
+    session = _Session(by_session=rules.trace == "session", header={})
+    for number, line in lines:
+        if not line:
+            session.forget(is_first=line is not None)
+        elif line.get("type") == "session" and not session.header:
+            session.header = line
+        else:
+            yield from session.take(number, line)
+        yield InTurn(number, session.turn)
     if not session.prompts:
         yield Skipped("session without a prompt")
 
@@ -55,6 +87,18 @@ class _Session(sessions.SessionFile):
     # Entries after which the model goes on by itself: what a user types there steers it.
     _due: set[str] = field(default_factory=set[str])
 
+    _has_gap: bool = False  # whether lines are forgotten, which may be the parents of others
+
+    @property
+    def turn(self) -> Turn:
+        """That of the line that was taken last."""
+        return sessions.NamedTurn(self._trace or "")
+
+    def forget(self, *, is_first: bool) -> None:
+        """Take a line that is forgotten: those below it are nobody's."""
+        self.prompts += is_first
+        self._trace, self._has_gap = sessions.FORGOTTEN, True
+
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
         """The records of a line; without ids, as in version 1, it is below the line above."""
         message, kind = as_object(line.get("message")), line.get("type")
@@ -63,6 +107,7 @@ class _Session(sessions.SessionFile):
         id_, parent = (id_text(line.get(name)) for name in ("id", "parentId"))
         # A fork lacks the labels of what it copies: what is below one is below the line above.
         lost = self._trace if self.by_session or self._is_copied else None
+        lost = sessions.FORGOTTEN if self._has_gap else lost
         self._trace = self._traces.get(parent, lost if parent else "")
         is_due, role = parent in self._due, message.get("role") if kind == "message" else ""
         self._due.discard(parent)  # another one below the same entry is a branch
@@ -73,8 +118,6 @@ class _Session(sessions.SessionFile):
         elif role in _RESULTS:
             told = (message.get(name) for name in ("content", "toolCallId", "isError"))
             yield from self._add(number, line, "tool", {"results": [sessions.result(*told)]})
-        elif kind not in _KNOWN:
-            yield Skipped("entry of an unknown kind")
         if role in _RESULTS or (is_due and role != "assistant"):
             self._due.add(id_)
         self._traces[id_] = self._trace
@@ -144,7 +187,7 @@ FORMAT = Format(
     name="pi",
     holds="no scores; project, model, and what a session's header has, as cwd",
     inputs=by_ending(".jsonl"),
-    records=partial(_read, by_session=False),
-    sessions=partial(_read, by_session=True),
+    records=records,
+    turns=turns,
     draft=partial(sessions.draft, framework="pi"),
 )
