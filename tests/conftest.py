@@ -22,7 +22,6 @@ from tests.support import ROOT
 from tests.support.browser import CHROMIUM
 from tests.support.buckets import make_bucket, s3_server
 from tests.support.commands import restored_log
-from tests.support.postgres import POSTGRES
 from tests.support.prefect_server import PrefectServer, server_of_suite
 from tests.support.unprivileged import Invoke, invoking
 
@@ -206,20 +205,14 @@ def installed(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin" / "kp-batch"
 
 
-# What the tests need and cannot install, the package that has it, and what is left out without.
-PROGRAMS = (
-    (CHROMIUM, "chromium", "no page is looked at in a browser"),
-    (POSTGRES, "postgresql", "nothing is imported from a database"),
+NO_CHROMIUM = (
+    "NO CHROMIUM FOUND: no page is looked at in a browser; on Debian: sudo apt-get install chromium"
 )
 
 
 def missing_programs(config: pytest.Config) -> list[str]:
-    """What to say of those that are not there, unless no test of the lane needs them."""
-    return [
-        f"NO {package.upper()} FOUND: {without}; on Debian: sudo apt-get install {package}"
-        for found, package, without in PROGRAMS
-        if found is None and not config.option.quick
-    ]
+    """What to say of a browser that is not there, unless no test of the lane needs it."""
+    return [NO_CHROMIUM] if CHROMIUM is None and not config.option.quick else []
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

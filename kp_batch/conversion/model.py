@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol
 
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import is_passing
-from kp_batch.storage.urls import is_database
 
 
 @dataclass(slots=True)
@@ -82,13 +81,6 @@ class Skipped:
 Drafted = TraceDraft | Rejected | Skipped  # what the records of a trace come to
 
 
-@dataclass(frozen=True)
-class Present:
-    """A trace that a registry still has, and that is not read again."""
-
-    trace: str
-
-
 @dataclass(slots=True)
 class SourceRecord:
     """A part of a trace from one place of a source: a span, a score, or the complete trace."""
@@ -127,22 +119,20 @@ LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on th
 
 @dataclass(frozen=True)
 class Input:
-    """A file to read with its sidecars, or a database.
+    """A file to read with its sidecars.
 
     Attributes:
         path: a file's path, or its URL.
         sidecars: likewise, of further files that are read with it.
         refused: why it is not read; None if it is.
-        cursor: up to which time a database was read before, of its stamp; None to read all.
     """
 
     path: str
     sidecars: tuple[str, ...] = ()
     refused: Rejected | None = None
-    cursor: str | None = None
 
 
-ReadItem = SourceRecord | Rejected | Skipped | Present
+ReadItem = SourceRecord | Rejected | Skipped
 
 
 @dataclass(frozen=True)
@@ -172,9 +162,6 @@ class Format:
             the name of the session, its lines, and the rules; gives the records of traces, what is
             none, and of each line where it belongs. None for a format whose records are those of
             traces themselves.
-        rows: reads a database: its URL, and the `cursor` of its input; refuses nothing, as all its
-            rows are of a known trace. None for a format of files alone, whose `inputs` choose no
-            database.
     """
 
     name: str
@@ -188,7 +175,6 @@ class Format:
     has_spans: bool = False
     prefix: str = "kp:trace:"
     turns: Callable[[str, Lines, Rules], Iterator[ReadItem | InTurn]] | None = None
-    rows: Callable[[str, str | None], Iterator[ReadItem]] | None = None
 
     def id_of(self, trace: str) -> str:
         """A trace's id in the archive."""
@@ -199,10 +185,7 @@ class Format:
         return id_.removeprefix(self.prefix)
 
     def read(self, source: Input, local_path: LocalPath) -> Generator[ReadItem]:
-        """Read an input, wherever its files are; see `records` and `rows`."""
-        if self.rows and is_database(source.path):
-            yield from self.rows(source.path, source.cursor)
-            return
+        """Read an input, wherever its files are; see `records`."""
         with ExitStack() as stack:
             paths = source.path, *source.sidecars
             file, *sidecars = [stack.enter_context(local_path(path)) for path in paths]

@@ -13,7 +13,6 @@ from kp_batch.bounds import TOO_LARGE, TooLargeError, refusal_budget
 from kp_batch.conversion.model import (
     Format,
     Input,
-    Present,
     ReadItem,
     Rejected,
     Skipped,
@@ -74,7 +73,7 @@ def _read(
             name, content = encodable(item.trace), content_of(item)
             unit = session_unit(name) if form.turns else name
             spool.add(Record(unit, number, id_, position, item.line, content))
-        elif not isinstance(item, Present):
+        else:
             budget.take(isinstance(item, Rejected))
             yield item
 

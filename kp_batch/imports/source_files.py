@@ -97,9 +97,9 @@ def _refused_if_faulty(file: Input, stamps: Mapping[str, str]) -> Input:
     return replace(file, refused=Rejected(*json.loads(stamp))) if is_faulty else file
 
 
-def _fault(message: str, code: str = "unreadable_file") -> str:
-    """The stamp of what cannot be read: of a database, nobody knows how far it was read."""
-    return json.dumps([[code], message])
+def _fault(message: str) -> str:
+    """The stamp of what cannot be read."""
+    return json.dumps([["unreadable_file"], message])
 
 
 def _input_stamp(file: Input, stamps: Mapping[str, str]) -> str:

@@ -1,14 +1,13 @@
-"""URLs of buckets, of files on the web, and of databases."""
+"""URLs of buckets, and of files on the web."""
 
-import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from kp_batch.errors import KpBatchError
 
 SCHEMES = ("s3", "gs", "az", "https", "http")
 _FORM = "write it as in s3://BUCKET/PATH"
-_DATABASES = ("postgresql://", "postgres://")
-_PASSWORD = re.compile(r"pass(?!file\b)\w*=", re.IGNORECASE)  # as one may write libpq's parameter
+_DATABASES = ("postgresql", "postgres")
+_EXPORT = "; to import a registry's database, export it with psql: see docs/how-to/import.md"
 
 
 def is_url(name: str) -> bool:
@@ -27,8 +26,10 @@ def local_name(name: str) -> str:
     scheme, is_other, _ = local.partition("://")
     if is_other:
         known = ", ".join(f"{allowed}://" for allowed in SCHEMES)
+        export = _EXPORT if scheme.lower() in _DATABASES else ""
         raise KpBatchError(
             f"a URL of {scheme}:// is neither read nor written; name a folder, or one of {known}"
+            f"{export}"
         )
     return local
 
@@ -36,26 +37,6 @@ def local_name(name: str) -> str:
 def is_web(url: str) -> bool:
     """Whether a URL is of a web server, which lists nothing."""
     return url.startswith(("http://", "https://"))
-
-
-def is_database(name: str) -> bool:
-    """Whether a name is the URL of a PostgreSQL database."""
-    return name.lower().startswith(_DATABASES)
-
-
-def check_database(url: str) -> None:
-    """Refuse the URL of a database that holds a password.
-
-    Raises:
-        KpBatchError: it holds one; the message leaves it out.
-    """
-    scheme, _, rest = url.partition("://")
-    # Up to the last @, since a password may contain any special character of URLs.
-    if ":" in rest.rpartition("@")[0] or _PASSWORD.search(unquote(rest)):
-        raise KpBatchError(
-            f"a URL of {scheme}:// holds a password, which would stand in files and logs; give it "
-            "in PGPASSWORD, ~/.pgpass or a service that PGSERVICE names"
-        )
 
 
 def check_url(url: str) -> None:

@@ -360,10 +360,18 @@ def test_a_name_that_cannot_be_looked_at(name: str, word: str) -> None:
         discover([name])
 
 
+_EXPORT = (
+    "is neither read nor written; name a folder, or one of s3://, gs://, az://, https://, http://; "
+    "to import a registry's database, export it with psql: see docs/how-to/import.md\n"
+)
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
         ("S3://me:s3cret@bucket/x", "a URL of S3:// is neither read nor written"),
+        ("postgresql://me:s3cret@host/x", f"a URL of postgresql:// {_EXPORT}"),
+        ("Postgres://host/x?password=s3cret", f"a URL of Postgres:// {_EXPORT}"),
         ("s3://me:s3cret@[bucket]/x", "the URL of s3:// has credentials or a query"),
         ("s3://odd[bucket]/x", "the URL 's3://odd[bucket]/x' cannot be parsed: "),
     ],

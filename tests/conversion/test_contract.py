@@ -26,7 +26,7 @@ of_all = of_kits(KITS)
 of_parquet = of_kits(PARQUET)
 of_scored_json = of_kits([x for x, kit in KITS.items() if not (kit.is_parquet or kit.is_log)])
 of_both_times = pytest.mark.parametrize("created_at", ["start", "end"])
-LINES = ["otlp", "mlflow", "langfuse", "langsmith", "messages"]
+LINES = ["otlp", "mlflow", "langfuse", "langsmith", "messages", "knowledgepulse in lines"]
 of_lines = of_kits(LINES)
 LOGS = [name for name, kit in KITS.items() if kit.is_log]
 of_scored = of_kits([name for name in KITS if name not in LOGS])
@@ -229,11 +229,11 @@ def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
     whole = b"\n".join([*lines, lines[-1], b""])
     path.write_bytes(whole[:-9])
     limits = ImportLimits(max_refused="0", max_unreadable="0")
-    done = import_traces(FORMATS[name], [str(source)], archive, kit.rules, limits)
+    done = import_traces(FORMATS[kit.name], [str(source)], archive, kit.rules, limits)
     assert (done.refused, done.waiting.get("unfinished_line")) == ({}, 1)
     waiting = refusals(archive, "waiting")
     assert (str(path), whole.count(b"\n")) in {(line["file"], line["line"]) for line in waiting}
     path.write_bytes(whole)
-    done = import_traces(FORMATS[name], [str(source)], archive, kit.rules, limits)
+    done = import_traces(FORMATS[kit.name], [str(source)], archive, kit.rules, limits)
     assert done.standing == {"refused": 0, "waiting": 0}
     assert len(imported(archive)) == 2

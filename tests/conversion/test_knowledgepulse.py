@@ -1,5 +1,7 @@
-"""A registry's database, its export, and single traces."""
+"""A registry's file, rows of its table, its export, and single traces."""
 
+import gzip
+import json
 import os
 import shutil
 from collections.abc import Generator
@@ -13,12 +15,16 @@ import pytest
 
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import stat_file
+from kp_batch.conversion.formats import detect_format
 from kp_batch.conversion.formats.knowledgepulse import FORMAT
 from kp_batch.conversion.model import SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
+from kp_batch.imports.source_files import content_of, local_path
 from tests.support.drafting import Conversion, converted, transcript
 from tests.support.formats.knowledgepulse import registry, unit
-from tests.support.importing import import_all, kp_trace, write_json
+from tests.support.importing import import_all, imported, kp_trace, write_json
+
+CUT = "{cut"
 
 
 def read(source: Path) -> Conversion:
@@ -43,7 +49,7 @@ def test_a_registry_is_read_while_it_is_written(tmp_path: Path, beside: tuple[st
         unit("a"),
         unit("b", "quarantined"),
         unit("c", "flagged"),
-        ("kp:trace:d", "{cut", "2026-09-09", None),
+        ("kp:trace:d", CUT, "2026-09-09", None),
     ]
     with closing(registry(live, traces)):
         for ending in ("", *beside):
@@ -123,6 +129,98 @@ def test_of_units_that_were_updated_at_once_the_last_counts() -> None:
         trace = FORMAT.draft("a", records, Rules())
         assert isinstance(trace, TraceDraft)
         assert trace.objective == objective
+
+
+def write_lines(path: Path, *lines: object) -> Path:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    return path
+
+
+def exported(row: tuple[str, str, str, str | None], column: str = "jsonb") -> dict[str, Any]:
+    """A row as psql exports it, from a column of this type."""
+    name, content, updated, status = row
+    is_nested = column == "jsonb" and content != CUT  # which only a text can be
+    value = json.loads(content) if is_nested else content
+    return {"id": name, "unit_json": value, "updated_at": updated, "quarantine_status": status}
+
+
+@pytest.mark.parametrize("column", ["jsonb", "text"])
+def test_rows_of_the_table_are_read_as_the_registry_s_file_is(tmp_path: Path, column: str) -> None:
+    units = [
+        *(unit("a"), unit("b", "quarantined"), unit("c", "flagged"), unit("d", "cleared")),
+        ("kp:trace:e", CUT, "2026-09-09", None),
+        unit("f", id=""),
+        unit("g", **{"@type": "ExpertSOP"}),
+        ("kp:trace:h", "[]", "2026-09-09", None),
+    ]
+    registry(tmp_path / "r.sqlite", units).close()
+    lines = write_lines(tmp_path / "r.jsonl", *(exported(row, column) for row in units))
+    of_file, of_rows = read(tmp_path / "r.sqlite"), read(lines)
+    assert of_rows.rows == of_file.rows
+    assert of_rows.rows.keys() == {"kp:trace:a", "kp:trace:c", "kp:trace:d"}
+    assert [refusal for _, refusal in of_rows.refused] == [each for _, each in of_file.refused]
+    assert of_rows.skipped == of_file.skipped == ["ExpertSOP"]
+
+
+def test_an_older_registry_s_rows_have_no_status_and_may_be_packed(tmp_path: Path) -> None:
+    row = exported(unit("a"))
+    del row["quarantine_status"]
+    path = tmp_path / "r.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(row).encode() + b"\n"))
+    assert read(path).rows.keys() == {"kp:trace:a"}
+
+
+def test_of_rows_of_one_id_the_one_that_was_updated_last_counts(tmp_path: Path) -> None:
+    new, old = exported(unit("a", task={"objective": "new"})), exported(unit("a"))
+    new["updated_at"] = "2026-11-29T20:08:29.913851+00:00"  # as psql writes it
+    old["updated_at"] = "2026-11-29T21:08:29.913851+02:00"
+    path = write_lines(tmp_path / "r.jsonl", new, old)
+    assert read(path).row["task"]["objective"] == "new"
+
+
+def test_a_faulty_line_is_refused_alone(tmp_path: Path) -> None:
+    """Of the row's id, where it has one; else by its number."""
+    path = write_lines(
+        tmp_path / "r.jsonl",
+        kp_trace("a"),
+        ["kp:trace:b"],
+        {"id": "kp:trace:c", "metadata": {}},
+        {"unit_json": CUT},
+        {"id": "kp:trace:e", "unit_json": None},
+    )
+    path.write_text(f"{CUT}\n" + path.read_text("utf-8"), "utf-8")
+    made = read(path)
+    assert made.rows.keys() == {"kp:trace:a"}
+    assert [(each.id, each.line, [*each.reasons]) for _, each in made.refused] == [
+        (None, 1, ["malformed_json"]),
+        (None, 3, ["malformed_json"]),
+        (None, 4, ["missing_column"]),
+        (None, 5, ["malformed_json"]),
+        ("kp:trace:e", None, ["malformed_json"]),
+    ]
+
+
+def test_an_export_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    path, archive = tmp_path / "r.jsonl", tmp_path / "archive"
+    for status, deleted, names in (
+        (None, 0, "ab"),
+        ("quarantined", 0, "b"),
+        ("cleared", 0, "ab"),
+        (None, 1, "ab"),
+    ):
+        kept = [] if deleted else [exported(unit("b"))]
+        write_lines(path, exported(unit("a", status)), *kept)
+        assert import_all(path, archive).deleted == deleted
+        assert imported(archive).keys() == {f"kp:trace:{name}" for name in names}
+
+
+@pytest.mark.parametrize("ending", [".json", ".jsonl"])
+def test_another_system_s_trace_with_metadata_is_none_of_a_registry(
+    tmp_path: Path, ending: str
+) -> None:
+    trace = {"id": "a", "timestamp": "2026-03-01T10:00:00Z", "metadata": {}, "name": "t"}
+    path = write_json(tmp_path / f"a{ending}", trace)
+    assert detect_format([str(path)], content_of, local_path).name == "langfuse"
 
 
 @pytest.mark.parametrize(

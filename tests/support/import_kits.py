@@ -45,6 +45,13 @@ def knowledgepulse(name: str, at: object, score: object, question: str = ASKED) 
     return {f"{name}.json": [made]}
 
 
+def knowledgepulse_rows(name: str, at: object, score: object, question: str = ASKED) -> Files:
+    """Likewise; a row of the registry's table, as psql exports it."""
+    [[trace]] = knowledgepulse(name, at, score, question).values()
+    row = {"id": trace["id"], "unit_json": trace, "updated_at": AT, "quarantine_status": None}
+    return {"units.jsonl": [row]}
+
+
 def otlp(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """An agent's span, and a model's."""
     ask, so = _talk(question)
@@ -291,6 +298,7 @@ _COLUMNS = (
 )
 KITS: Mapping[str, Kit] = {
     "knowledgepulse": Kit("knowledgepulse", knowledgepulse, *_TEXTS),
+    "knowledgepulse in lines": Kit("knowledgepulse", knowledgepulse_rows, *_TEXTS),
     "otlp": Kit("otlp", otlp, *_NANOSECONDS),
     "otlp in protobuf": Kit("otlp", otlp_protobuf, *_FIXED64),
     "mlflow": Kit("mlflow", mlflow, *_NANOSECONDS),

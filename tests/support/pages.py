@@ -21,16 +21,7 @@ PAGES = [
 ]
 # What starts a server, or asks one, and what installs, has a test of its own.
 _TESTED_ELSEWHERE = (
-    *(
-        "make ",
-        "pip ",
-        "from dagster",
-        "prefect server",
-        "--ray",
-        "ray start",
-        "s3://",
-        "postgresql://",
-    ),
+    *("make ", "pip ", "from dagster", "prefect server", "--ray", "ray start", "s3://", "psql "),
 )
 
 

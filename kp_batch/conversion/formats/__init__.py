@@ -23,7 +23,6 @@ from kp_batch.conversion.formats import (
 )
 from kp_batch.conversion.model import Format, Input, LocalPath, Read, Rejected, SourceRecord
 from kp_batch.errors import KpBatchError, is_of_machine, is_passing
-from kp_batch.storage.urls import is_database
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
@@ -91,8 +90,6 @@ def _matches(
 
 
 def _has_records(form: Format, file: Input, local_path: LocalPath, denied: list[OSError]) -> bool:
-    if is_database(file.path):
-        return form.rows is not None  # whether its server answers or not
     with _passing_over(denied), closing(form.read(file, local_path)) as items:
         kinds = Counter(map(type, islice(items, _RECORDS)))
         # A single line may look like one of another format.
