@@ -128,13 +128,10 @@ def build_part(work: Work, part: int, touched: Sequence[str]) -> Built:
 def _groups(new: Mapping[str, Sequence[Record]], store: Store) -> Iterator[Sequence[str]]:
     """Units that are built at once, in the order of blocks."""
     for names in cut(sorted(new, key=place_of), lambda _: 1, _UNITS):
-        known = store.units(names)
-
-        def size(name: str, known: Mapping[str, Unit] = known) -> int:
-            unit = known.get(name)
-            return sum(len(x.content or b"") for x in new[name]) + (unit.bytes if unit else 0)
-
-        yield from cut(names, size, _GROUP_BYTES)
+        sizes = {name: sum(len(x.content or b"") for x in new[name]) for name in names}
+        for name, unit in store.units(names).items():
+            sizes[name] += unit.bytes
+        yield from cut(names, sizes.__getitem__, _GROUP_BYTES)
 
 
 class Builder:

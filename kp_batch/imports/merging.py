@@ -1,6 +1,5 @@
 """Merges the records that an import reads of a unit with those that are kept of it."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -50,7 +49,8 @@ class Merge:
         files, records = _by_file(before), list[Record]()
         for file in {**files, **new_by_file}:
             records += self._of_file(files.get(file, {}), new_by_file.get(file))
-        records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
+        if self.gone or self.forgotten:
+            records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
         result = _limited(sorted(records))
         stay = {(record.number, record.file, record.position) for record in result.records}
         result.is_replaced = any(record[1:4] not in stay for record in before)
@@ -166,11 +166,11 @@ def _with_contents(records: Sequence[Record]) -> Iterator[Record]:
 def _by_file(records: Iterable[Record]) -> "dict[int, _Contents]":
     """The records of each file by their contents, and by which of equal ones they are."""
     files: dict[int, _Contents] = {}
-    equals = Counter[tuple[int, bytes]]()
+    equals: dict[tuple[int, bytes], int] = {}
     for record in records:
-        content = record.content or b""
-        equals[record.file, content] += 1
-        files.setdefault(record.file, {})[content, equals[record.file, content]] = record
+        content = record.file, record.content or b""
+        equals[content] = place = equals.get(content, 0) + 1
+        files.setdefault(record.file, {})[content[1], place] = record
     return files
 
 

@@ -139,9 +139,9 @@ def _guess(span: OtelSpan) -> str | None:
 
 def _attribute(span: OtelSpan, name: str) -> object:
     """An attribute of the span, or of one of its events; it is JSON, or in the older ones text."""
-    holders = (span.attributes, *(event.attributes for event in span.events))
-    values = (value_at(holder, name) for holder in holders)
-    value = next((value for value in values if value is not None), None)
+    value = value_at(span.attributes, name)
+    for event in span.events if value is None else ():
+        value = value_at(event.attributes, name) if value is None else value
     return JsonText.of(name, value, or_text=True)
 
 
