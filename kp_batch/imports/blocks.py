@@ -9,9 +9,8 @@ from itertools import accumulate, groupby, pairwise, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
-from pydantic_core import from_json, to_json
-
 from kp_batch import zstd
+from kp_batch.bounds import dump, parse
 
 _SESSION = "session "  # before the names of units that are sessions
 SIZE = 256 << 10  # bytes of the contents of a block, unless one record has more
@@ -57,7 +56,7 @@ def digest_of(content: bytes) -> bytes:
 def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
     """A block of records: the length of a table in JSON, the table, and the contents."""
     contents = [record.content for record in records]
-    table = to_json(
+    table = dump(
         {
             "units": [(x, len([*own])) for x, own in groupby(records, itemgetter(0))],
             "numbers": [record.number for record in records],
@@ -77,7 +76,7 @@ def unpack(block: bytes) -> Iterator[Record]:
     """The records of a block, in their order; a damaged one raises one of `FAULTS`."""
     content = zstd.decompress(block)
     begin = 4 + int.from_bytes(content[:4])
-    table = from_json(content[4:begin])
+    table = parse(content[4:begin])
     units = (name for unit, count in table["units"] for name in repeat(unit, count))
     places = pairwise(accumulate((x or 0 for x in table["lengths"]), initial=begin))
     digests = map(bytes.fromhex, table["digests"])

@@ -14,9 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic_core import from_json, to_json
-
 from kp_batch.archive.folders import Glob
+from kp_batch.bounds import dump, parse
 from kp_batch.errors import BusyError, KpBatchError
 from kp_batch.imports.blocks import FAULTS, Record, pack, unpack
 from kp_batch.imports.destination import OWN, Archive
@@ -83,14 +82,14 @@ class Unit(NamedTuple):
     def of(cls, row: tuple[Any, ...]) -> "Unit":
         """A unit of the values of a row."""
         name, blocks, files, *others, links = row
-        lists = from_json(blocks), from_json(files)
-        return cls._make((name, *lists, *others, from_json(links) if links else ()))
+        lists = parse(blocks), parse(files)
+        return cls._make((name, *lists, *others, parse(links) if links else ()))
 
     def row(self) -> tuple[Any, ...]:
         """The values of its row."""
         name, blocks, files, *others, links = self
-        lists = (to_json([*ids]).decode() for ids in (blocks, files))
-        return name, *lists, *others, to_json([*links]).decode() if links else None
+        lists = (dump([*ids]).decode() for ids in (blocks, files))
+        return name, *lists, *others, dump([*links]).decode() if links else None
 
 
 class Store:
