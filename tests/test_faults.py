@@ -24,7 +24,6 @@ PYDANTIC = ("Input", "should", "permitted", "valid", "unable", "pydantic", "Valu
 REQUIRED: dict[type[BaseModel], dict[str, Any]] = {
     RescoreConfig: {"archive": ["a"], "warehouse": "w"},
     ImportConfig: {"sources": ["a"], "archive": "a"},
-    ImportState: {},
     Rules: {},
 }
 

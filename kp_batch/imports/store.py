@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from kp_batch.archive.folders import Glob
 from kp_batch.bounds import dump, parse
-from kp_batch.errors import BusyError, KpBatchError
+from kp_batch.errors import WRITTEN_FOLDERS, BusyError, KpBatchError
 from kp_batch.imports.blocks import FAULTS, Record, pack, unpack
 from kp_batch.imports.destination import OWN, Archive
 from kp_batch.storage.store import store_at
@@ -235,7 +235,8 @@ def create_store(archive: Archive) -> None:
     """Make the store of an archive, where there is none."""
     path = archive.folder / STORE
     path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(_connected(path, "rwc")) as connection:
+    WRITTEN_FOLDERS.add(path.parent)
+    with reading_store(archive.name), closing(_connected(path, "rwc")) as connection:
         if not _version(connection):
             schema = _SCHEMA.read_text("utf-8")
             connection.executescript(f"BEGIN; {schema}; PRAGMA user_version = {_VERSION}; COMMIT")

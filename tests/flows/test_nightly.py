@@ -11,7 +11,7 @@ from prefect.runtime import flow_run
 from kp_batch import flows
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.flows.tasks import FLOW, artifact_name
-from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports import change
 from kp_batch.imports.import_config import ImportConfig
 from kp_batch.warehouse.last_run import LastRuns
 from tests.support.importing import imported, kp_trace, write_json
@@ -119,7 +119,7 @@ def test_an_import_whose_disk_fails_is_tried_again(
     waited: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(DailyPartitions, "upsert", once_torn(DailyPartitions.upsert))
+    monkeypatch.setattr(change, "write_days", once_torn(change.write_days))
     flows.import_new.fn(ImportConfig.read(import_settings, 1))
     assert imported(Path(import_settings["archive"])).keys() == {"kp:trace:a"}
     assert waited == [5]
