@@ -2,7 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -23,12 +25,11 @@ from kp_batch.conversion.model import Input
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.files import HALF_WRITTEN
-from kp_batch.imports import importing
-from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports import change, importing
 from kp_batch.imports.destination import Archive
+from kp_batch.imports.forgetting import forget
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported, as_text
-from kp_batch.imports.workers import Workers
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.support.commands import invoke
@@ -116,8 +117,8 @@ def test_a_trace_that_moves_is_in_its_new_day_alone(source: Path, archive: Path)
 def test_days_without_the_state_that_made_them_are_left_alone(source: Path, archive: Path) -> None:
     import_all(source, archive)
     before = imported(archive)
-    (archive / "_import" / "state.json").unlink()
-    with pytest.raises(KpBatchError, match=r"has days, and no _import/state.json .* new folder"):
+    (archive / "_import" / "records.sqlite").unlink()
+    with pytest.raises(KpBatchError, match=r"has days, and no _import/records.sqlite .* new fold"):
         import_all(source, archive)
     assert imported(archive) == before
 
@@ -351,24 +352,76 @@ def test_a_trace_with_an_odd_id_is_one_trace(nights: Path, archive: Path) -> Non
     assert said(archive) == {"\ufffd": ["1", "2", "3"]}
 
 
-CUT = b"PAR1" + bytes(20) + b"\x14\0\0\0PAR1"  # whose end is none of Parquet's
+def no_database(store: Path) -> None:
+    store.write_bytes(b"no database" * 999)
 
 
-@pytest.mark.parametrize("damage", [b"no Parquet", CUT, None])
-@pytest.mark.parametrize("name", ["state.json", "000001-sources.parquet", "000001-records.parquet"])
-def test_a_state_that_is_damaged_is_named(
-    nights: Path, archive: Path, name: str, damage: bytes | None
+def cut(store: Path) -> None:
+    os.truncate(store, store.stat().st_size // 2)
+
+
+def empty(store: Path) -> None:
+    os.truncate(store, 0)
+
+
+def change_block(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE blocks SET records = substr(records, 1, length(records) - 9)")
+
+
+def lose_block(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("DELETE FROM blocks")
+
+
+def be_newer(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (Path.unlink, "has days, and no _import/records.sqlite that says what they were made of"),
+        (empty, "has days, and no _import/records.sqlite that says what they were made of"),
+        (cut, "_import/records.sqlite is damaged: "),
+        (no_database, "_import/records.sqlite is damaged: file is not a database"),
+        (change_block, "_import/records.sqlite is damaged: block 1 cannot be read: "),
+        (lose_block, "_import/records.sqlite is damaged: block 1 cannot be read: "),
+        (be_newer, r"_import/records.sqlite is of another version \(99\); install the version"),
+    ],
+)
+@pytest.mark.parametrize("what", ["import", "forget"])
+def test_a_store_that_cannot_be_read_is_named(
+    source: Path, archive: Path, harm: Callable[[Path], None], message: str, what: str
 ) -> None:
-    import_spans(nights, archive)
+    import_all(source, archive)
     before = imported(archive)
-    if damage is None:
-        (archive / "_import" / name).unlink()
-    else:
-        (archive / "_import" / name).write_bytes(damage)
-    write_lines(nights / "3.jsonl", [span("b", 9)])
-    with pytest.raises(KpBatchError, match=r"_import.* import the sources into a new folder"):
-        import_spans(nights, archive)
+    harm(archive / "_import" / "records.sqlite")
+    write_json(source / "d.json", kp_trace("a", 2))
+    with pytest.raises(KpBatchError, match=f"{archive}.*{message}") as failed:
+        if what == "import":
+            import_all(source, archive)
+        else:
+            forget(archive, ids=["kp:trace:a"])
+    assert "import the sources into a new folder, and remove this one" in str(failed.value)
     assert imported(archive) == before
+
+
+def test_an_archive_of_before_the_store_is_refused_with_what_to_do(
+    source: Path, archive: Path
+) -> None:
+    import_all(source, archive)
+    (archive / "_import" / "records.sqlite").rename(archive / "_import" / "state.json")
+    for again in (lambda: import_all(source, archive), lambda: forget(archive, ids=["kp:trace:a"])):
+        with pytest.raises(
+            KpBatchError, match=r"^an earlier version of kp-batch made .*"
+        ) as failed:
+            again()
+        assert "into a new folder with kp-batch import FORMAT SOURCES -o FOLDER" in str(
+            failed.value
+        )
+    assert len(imported(archive)) == 3
 
 
 def test_sources_that_are_imported_in_turn_share_a_trace(nights: Path, archive: Path) -> None:
@@ -404,21 +457,18 @@ def test_an_archive_has_one_format(nights: Path, source: Path, archive: Path) ->
         import_all(source, archive)
 
 
-@pytest.mark.parametrize("dies", ["upsert", "save"])
+@pytest.mark.parametrize("dies", ["write_days", "save_done"])
 def test_a_killed_import_is_made_good_by_the_next(
     nights: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     import_spans(nights, archive)
     write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
-    where = {"upsert": DailyPartitions, "save": ImportState}[dies]
-    done = getattr(where, dies)
 
-    def killed(*arguments: Any) -> None:
-        done(*arguments)
+    def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(where, dies, killed)
+        patch.setattr(change, dies, killed)
         with pytest.raises(KeyboardInterrupt):
             import_spans(nights, archive)
     (nights / "3.jsonl").unlink()
@@ -493,11 +543,15 @@ def test_a_message_lists_ten_of_many(tmp_path: Path) -> None:
         "9,986 of 4,993 more kinds",
     ]
     assert lines[-1].endswith("n0009 2; 4,993 more")
-    rules = load_rules(None, {"agent_id": "who"})
-    job = ImportJob(FORMAT, rules, tmp_path, 1, Workers(0))
-    job.counts.fields.update(many)
+    form = spans_format()
+
+    def draft(*arguments: Any) -> Any:
+        return replace(form.draft(*arguments), fields=dict.fromkeys(many, ["x"]))
+
+    write_lines(tmp_path / "a.jsonl", [span("a", 1)])
+    rules = load_rules(None, {**RULES, "agent_id": "who"})
     with pytest.raises(KpBatchError, match=r"'who'; the source has: n0000, .* n0009, 4,993 more$"):
-        job.check_names()
+        import_traces(replace(form, draft=draft), [str(tmp_path)], tmp_path / "archive", rules)
 
 
 def test_without_a_map_no_value_is_unmapped(tmp_path: Path, archive: Path) -> None:
