@@ -26,6 +26,7 @@ from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.files import HALF_WRITTEN
 from kp_batch.imports import change, importing
+from kp_batch.imports.change import Forgotten
 from kp_batch.imports.destination import Archive
 from kp_batch.imports.forgetting import forget
 from kp_batch.imports.importing import import_traces
@@ -379,6 +380,13 @@ def be_newer(store: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
 
 
+def forget_a(_: Path, archive: Path) -> Forgotten:
+    return forget(archive, ids=["kp:trace:a"])
+
+
+Again = Callable[[Path, Path], object]
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
@@ -391,36 +399,29 @@ def be_newer(store: Path) -> None:
         (be_newer, r"_import/records.sqlite is of another version \(99\); install the version"),
     ],
 )
-@pytest.mark.parametrize("what", ["import", "forget"])
+@pytest.mark.parametrize("again", [import_all, forget_a])
 def test_a_store_that_cannot_be_read_is_named(
-    source: Path, archive: Path, harm: Callable[[Path], None], message: str, what: str
+    source: Path, archive: Path, harm: Callable[[Path], None], message: str, again: Again
 ) -> None:
     import_all(source, archive)
     before = imported(archive)
     harm(archive / "_import" / "records.sqlite")
     write_json(source / "d.json", kp_trace("a", 2))
     with pytest.raises(KpBatchError, match=f"{archive}.*{message}") as failed:
-        if what == "import":
-            import_all(source, archive)
-        else:
-            forget(archive, ids=["kp:trace:a"])
+        again(source, archive)
     assert "import the sources into a new folder, and remove this one" in str(failed.value)
     assert imported(archive) == before
 
 
+@pytest.mark.parametrize("again", [import_all, forget_a])
 def test_an_archive_of_before_the_store_is_refused_with_what_to_do(
-    source: Path, archive: Path
+    source: Path, archive: Path, again: Again
 ) -> None:
     import_all(source, archive)
     (archive / "_import" / "records.sqlite").rename(archive / "_import" / "state.json")
-    for again in (lambda: import_all(source, archive), lambda: forget(archive, ids=["kp:trace:a"])):
-        with pytest.raises(
-            KpBatchError, match=r"^an earlier version of kp-batch made .*"
-        ) as failed:
-            again()
-        assert "into a new folder with kp-batch import FORMAT SOURCES -o FOLDER" in str(
-            failed.value
-        )
+    message = f"^an earlier version of kp-batch made {archive}; import its sources into a new"
+    with pytest.raises(KpBatchError, match=f"{message} folder with kp-batch import FORMAT SOURCES"):
+        again(source, archive)
     assert len(imported(archive)) == 3
 
 
@@ -546,7 +547,7 @@ def test_a_message_lists_ten_of_many(tmp_path: Path) -> None:
     form = spans_format()
 
     def draft(*arguments: Any) -> Any:
-        return replace(form.draft(*arguments), fields=dict.fromkeys(many, ["x"]))
+        return replace(form.draft(*arguments), fields={name: ["x"] for name in many})
 
     write_lines(tmp_path / "a.jsonl", [span("a", 1)])
     rules = load_rules(None, {**RULES, "agent_id": "who"})
