@@ -60,7 +60,7 @@ def forget(
                 "kp-batch import, or install the version that made it"
             )
         names = [form.trace_of(id_) for id_ in ids]
-        _check_ids(store, ids, names, form.id_of)
+        _check_names(store, names, form.id_of)
         _check_paths(store, paths)
         return _forget(opened, store, names, paths, Path(name))
 
@@ -105,24 +105,21 @@ def _forget(
     return Forgotten(len(traces), len(only_gone), changed)
 
 
-def _check_ids(
-    store: Store, ids: Sequence[str], names: Sequence[str], id_of: Callable[[str], str]
-) -> None:
-    """Refuse ids of which nothing is kept.
+def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]) -> None:
+    """Refuse names of which nothing is kept.
 
     Raises:
         KpBatchError: names some of them, with those that may be meant.
     """
     forgotten = (name for name, digest in store.forgotten(names) if digest is None)
     kept = {*store.units(names), *forgotten}
-    named = dict(zip(ids, names, strict=True))
-    if unknown := [id_ for id_, name in named.items() if name not in kept]:
+    if unknown := [id_of(name) for name in dict.fromkeys(names) if name not in kept]:
         known = {id_of(name) for name in store.values("SELECT name FROM units")}
-        raise _unknown(ids, unknown, known, "id")
+        raise _unknown(names, unknown, known, "id")
 
 
 def _check_paths(store: Store, paths: Sequence[str]) -> None:
-    """Refuse paths that are neither files, nor folders of files; see `_check_ids`."""
+    """Refuse paths that are neither files, nor folders of files; see `_check_names`."""
     query = "SELECT path FROM files WHERE stamp IS NOT NULL UNION SELECT file FROM refusals"
     files = store.values(query) if paths else []
     known = {*files, *(folder for file in files for folder in _folders(file))}
