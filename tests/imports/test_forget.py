@@ -1,24 +1,28 @@
 """What is taken back from an archive: traces, and what was read of a source alone."""
 
 import json
-from collections.abc import Callable
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 import pytest
-from kp_batch.imports.state import holds
 
+from kp_batch import zstd
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, Skipped
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError
-from kp_batch.imports import change
+from kp_batch.imports import change, forgetting
 from kp_batch.imports.change import Forgotten
-from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.importing import forget, import_traces
+from kp_batch.imports.forgetting import forget
+from kp_batch.imports.importing import import_traces
+from kp_batch.imports.store import STORE, holds
 from kp_batch.imports.summary import Imported
 from kp_batch.operations.forget import forget as forget_traces
 from kp_batch.operations.forget import forgotten_text
@@ -42,7 +46,7 @@ from tests.support.runs import config
 
 @pytest.fixture(autouse=True)
 def _spans_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kp_batch.imports.importing.FORMATS", {**FORMATS, "spans": spans_format()})
+    monkeypatch.setattr(forgetting, "FORMATS", {**FORMATS, "spans": spans_format()})
 
 
 @pytest.fixture
@@ -60,13 +64,35 @@ def archive(tmp_path: Path, source: Path) -> Path:
 
 
 def contains(archive: Path, text: str) -> bool:
-    """Whether a text is in any file of an archive but the list of what is forgotten."""
-    files = (x for x in archive.rglob("*") if x.is_file() and "forgotten" not in x.name)
-    tables = [pl.read_parquet(x, glob=False) for x in files if x.suffix == ".parquet"]
-    texts = [str(table.drop(cs.binary()).write_json()) for table in tables]
-    return any(
-        text in content for content in [*texts, *(x.read_text() for x in archive.glob("*.jsonl"))]
-    )
+    """Whether a text is anywhere in the files of an archive, packed or not, in use or not."""
+    files = [x.read_bytes() for x in archive.rglob("*") if x.is_file()]
+    days = [str(pl.read_parquet(x, glob=False).write_json()) for x in archive.glob("*.parquet")]
+    packed = [content for file in files for content in unpacked(file)]
+    return any(text.encode() in each for each in (*files, *packed, *map(str.encode, days)))
+
+
+def unpacked(file: bytes) -> Iterator[bytes]:
+    """All that zstd has packed in a file: large values of SQLite continue on other pages."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        if file.startswith(b"SQLite"):
+            connection.deserialize(file)
+            for (block,) in connection.execute("SELECT records FROM blocks"):
+                yield zstd.decompress(block)
+    for found in re.finditer(re.escape(b"\x28\xb5\x2f\xfd"), file):
+        with (
+            suppress(EOFError, zstd.ZstdError),
+            zstd.ZstdFile(BytesIO(file[found.start() :])) as part,
+        ):
+            while piece := part.read1():
+                yield piece
+
+
+def tables_with(archive: Path, text: str) -> set[str]:
+    """The tables of the store that have a text in a column of texts."""
+    with closing(sqlite3.connect(archive / STORE)) as connection:
+        names = [x for (x,) in connection.execute("SELECT name FROM pragma_table_list")]
+        tables = {name: str([*connection.execute(f"SELECT * FROM {name}")]) for name in names}
+    return {name for name, rows in tables.items() if text in rows and name != "sqlite_schema"}
 
 
 def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
@@ -74,7 +100,6 @@ def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
     assert done == Forgotten(traces=2, records=0, files_changed=1)
     assert said(archive) == {"a": ["1"], "c": ["4"]}
     assert refusals(archive) == []
-    assert not contains(archive, '"say": "2"')
     write_lines(source / "3.jsonl", [span("b", 9), span("a", 9)])
     import_spans(source, archive)
     assert said(archive) == {"a": ["1", "9"], "c": ["4"]}
@@ -143,23 +168,68 @@ def test_what_two_files_have_is_gone_once_both_are_forgotten(source: Path, archi
     import_spans(source, archive)
     assert forget(archive, files=[str(source / "3.jsonl")]).records == 0
     assert said(archive)["c"] == ["4"]
+    assert contains(archive, '"say":"4"')
     forget(archive, files=[str(source / "2.jsonl")])
     assert said(archive) == {"a": ["1"], "b": ["2"]}
-    assert not contains(archive, '"say": "4"')
+    assert not contains(archive, '"say":"4"')
 
 
-def test_a_kill_leaves_what_the_next_import_ends(
-    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+SECRET = "a-text-that-nobody-may-find"
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Path:
+    """An archive of several nights and of many names, so that pages and blocks are shared."""
+    source, archive = tmp_path / "crowd", tmp_path / "crowded"
+    for night in range(3):
+        names = [f"trace-{place:03}-{'x' * 60}" for place in range(night * 50, night * 50 + 150)]
+        spans = [{**span(name, night), "say": f"{SECRET} {name}"} for name in names]
+        odd = [{"trace": f"odd-{night}-{place}", "at": 5} for place in range(20)]
+        write_lines(source / f"{night}.jsonl", [*spans, *odd])
+        import_spans(source, archive)
+    return archive
+
+
+def test_no_byte_of_what_is_forgotten_stays(crowd: Path) -> None:
+    gone = [f"trace-{place:03}-{'x' * 60}" for place in (0, 99, 100, 101, 249)]
+    assert all(contains(crowd, f"{SECRET} {name}") for name in gone)
+    forget(crowd, ids=[f"kp:trace:{name}" for name in [*gone, "odd-0-3", "odd-2-7"]])
+    for name in gone:
+        assert not contains(crowd, f"{SECRET} {name}")
+    for name in (*gone, "odd-0-3", "odd-2-7"):
+        assert tables_with(crowd, name) <= {"forgotten", "leaving"}  # by their names alone
+    assert len(imported(crowd)) == 250 - len(gone)
+    assert len(refusals(crowd)) == 60 - 2
+
+
+def test_no_byte_of_a_forgotten_file_stays(crowd: Path) -> None:
+    forget(crowd, files=[str(crowd.with_name("crowd") / "2.jsonl")])
+    assert len(imported(crowd)) == 200
+    assert not contains(crowd, f"{SECRET} trace-249")
+    assert contains(crowd, f"{SECRET} trace-199")  # as another file has it, too
+    forget(crowd, files=[str(crowd.with_name("crowd"))])
+    assert not imported(crowd)
+    assert not contains(crowd, SECRET)
+
+
+@pytest.mark.parametrize("ends", ["an import", "a forget"])
+@pytest.mark.parametrize("dies", ["write_days", "save_done"])
+def test_a_kill_leaves_what_the_next_change_ends(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, dies: str, ends: str
 ) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(DailyPartitions, "upsert", killed)
+        patch.setattr(change, dies, killed)
         with pytest.raises(KeyboardInterrupt):
             forget(archive, ids=["kp:trace:b"])
-    import_spans(source, archive)
-    assert said(archive) == {"a": ["1"], "c": ["4"]}
+    if ends == "an import":
+        import_spans(source, archive)
+        assert said(archive) == {"a": ["1"], "c": ["4"]}
+    else:
+        forget(archive, ids=["kp:trace:a"])
+        assert said(archive) == {"c": ["4"]}
 
 
 def test_nothing_is_taken_back_where_nothing_was_imported(tmp_path: Path) -> None:
@@ -282,6 +352,6 @@ def test_an_archive_that_cannot_be_looked_into_stops_no_forgetting(
     archive: Path, tmp_path: Path
 ) -> None:
     rescore_archive(config(tmp_path, archive))
-    (archive / "_import" / "000001-records.parquet").write_bytes(b"no Parquet")
+    (archive / STORE).write_bytes(b"no database")
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
     assert (done.traces, done.archives, done.unknown_archives) == (1, (), (str(archive),))
