@@ -52,8 +52,9 @@ def test_several_processes_come_to_what_one_does(
     summaries, files = list[object](), list[dict[str, bytes]]()
     for large, processes in ((1 << 30, 0), (0, 2)):
         monkeypatch.setattr(importing, "_LARGE", large)
-        monkeypatch.setattr(importing, "RUN_BYTES", 1_000 if processes else 1 << 30)
-        monkeypatch.setattr("kp_batch.imports.job._BATCH_BYTES", 1_000 if processes else 1 << 30)
+        size = 1_000 if processes else 1 << 30
+        monkeypatch.setattr(importing, "_GROUP_BYTES", size)
+        monkeypatch.setattr(importing, "_PART_BYTES", size)
         with patch.object(importing, "Workers", wraps=Workers) as began:
             summaries.append(import_traces(FORMATS["otlp"], [str(source)], archive, RULES))
         files.append(contents(archive))
@@ -62,6 +63,7 @@ def test_several_processes_come_to_what_one_does(
     assert summaries[0] == summaries[1]
     assert files[0] == files[1]
     assert len(files[0]) > 3
+    assert not records[0] ^ records[1]
 
 
 def test_other_rules_make_all_anew_in_several_processes(
