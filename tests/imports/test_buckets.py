@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -34,7 +33,6 @@ from tests.support.importing import (
     older_importer,
     older_spans,
     span,
-    spans_format,
     write_json,
     write_lines,
 )
@@ -46,11 +44,7 @@ _LOCK = ("kp.lock",)
 _REPORTS = {"_refused.jsonl", "_waiting.jsonl"}
 
 
-def _state(number: int, *kinds: str) -> set[str]:
-    """The files of an archive's state after an import."""
-    return {"_import/state.json", *(f"_import/{number:06d}-{kind}.parquet" for kind in kinds)}
-
-
+_STATE = {"_import/records.sqlite", "_import/done"}
 _OTHER = {"confidence": {"always": 0.9}}
 
 
@@ -111,7 +105,7 @@ def test_an_archive_in_a_bucket_has_the_bytes_of_one_here(
         assert done.files_changed == changed
         assert bucket_files(url) == folder_files(tmp_path / "local")
         late(nights)
-    assert bucket_files(url).keys() == days(1, 2, 3, 4) | _REPORTS | _state(3, "records", "sources")
+    assert bucket_files(url).keys() == days(1, 2, 3, 4) | _REPORTS | _STATE
 
 
 def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
@@ -123,16 +117,16 @@ def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
     import_spans(f"{url}/source", f"{url}/2")
     server.asked.clear()
     assert import_spans(f"{url}/source", f"{url}/2").files == 2
-    assert objects(server, url, "GET") == {f"2/{name}" for name in _state(1, "sources")}
+    assert objects(server, url, "GET") == {f"2/{name}" for name in _STATE}
     # A look at the name of the source, two lists, and in each folder above it three for tables.
     assert len(server.asked) == 11
     late(nights)
     fill(f"{url}/source", nights)
     server.asked.clear()
     assert import_spans(f"{url}/source", f"{url}/2").files_read == 1
-    changed = days(1, 2, 5) | _REPORTS | _state(1, "records", "sources")
+    changed = days(1, 2, 5) | _REPORTS | _STATE
     assert objects(server, url, "GET") == {"source/3.jsonl", *(f"2/{name}" for name in changed)}
-    stored = days(1, 2) | _state(2, "records", "sources")
+    stored = days(1, 2) | _STATE
     assert objects(server, url, "PUT") == {f"2/{name}" for name in stored}
 
 
@@ -143,34 +137,17 @@ def objects(server: Trouble, url: str, method: str) -> set[str]:
     return {path.removeprefix(below) for path in paths if below in path and "kp." not in path}
 
 
-def test_a_newer_importer_reads_a_bucket_again(
-    nights: Path, url: str, caplog: pytest.LogCaptureFixture
+def test_a_newer_importer_builds_all_of_what_a_bucket_has(
+    nights: Path, tmp_path: Path, url: str
 ) -> None:
-    fill(f"{url}/source", nights)
-    source = store_at(f"{url}/source")
-    older = replace(spans_format(), records=older_spans)
-    for name in ("all", "half"):
-        with older_importer():
-            import_traces(older, [f"{url}/source"], f"{url}/{name}", load_rules(None, RULES))
-    done = import_spans(f"{url}/source", f"{url}/all")
-    assert (done.files_read, done.files_again, done.kept) == (2, 2, 0)
-    import_spans(f"{url}/source", f"{url}/fresh")
-    assert days_of(f"{url}/all") == days_of(f"{url}/fresh")
-    assert import_spans(f"{url}/source", f"{url}/all").files_read == 0
-    source.write("0.jsonl", nights / "1.jsonl")  # it moves
-    source.delete(["1.jsonl", "2.jsonl"])
-    done = import_spans(f"{url}/source", f"{url}/half")
-    assert (done.files_again, done.kept) == (0, 1)  # what the other one alone has told
-    assert f"such as {url}/source/2.jsonl" in caplog.text
-    import_spans(f"{url}/source", f"{url}/new")
-    alike = days_of(f"{url}/half").items() & days_of(f"{url}/new").items()
-    assert {name for name, _ in alike} == days(1, 2, 3, 5)
-    assert import_spans(f"{url}/source", f"{url}/half").files_read == 0
-
-
-def days_of(url: str) -> dict[str, bytes]:
-    files = bucket_files(url)
-    return {name: files[name] for name in files if name.endswith(".parquet") and "/" not in name}
+    with older_importer():
+        import_traces(older_spans(), [str(nights)], url, load_rules(None, RULES))
+    import_spans(nights, tmp_path / "fresh")
+    assert but_state(bucket_files(url)) != but_state(folder_files(tmp_path / "fresh"))
+    (nights / "1.jsonl").unlink()
+    done = import_spans(nights, url)
+    assert (done.files_read, done.traces) == (0, 5)
+    assert but_state(bucket_files(url)) == but_state(folder_files(tmp_path / "fresh"))
 
 
 def test_an_import_killed_before_any_of_its_writes_is_made_good_by_the_next(
@@ -196,7 +173,7 @@ def test_an_import_killed_before_any_of_its_writes_is_made_good_by_the_next(
         import_spans(nights, url)
         assert but_state(bucket_files(url)) == but_state(folder_files(tmp_path / "after"))
         writes += 1
-    assert writes == 10  # four of the state, two of before that go, and days, one of them twice
+    assert writes == 8  # the store, days, one of them twice, one that goes, and that it is done
     assert bucket_files(url) == folder_files(tmp_path / "after")
 
 

@@ -1,11 +1,13 @@
 """Sources that tests import."""
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -18,8 +20,6 @@ from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
-
-T = TypeVar("T")
 
 
 def kp_trace(name: str, day: int = 1, **changes: Any) -> dict[str, Any]:
@@ -62,11 +62,6 @@ def imported(archive: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def named(rows: Mapping[str, T]) -> dict[str, T]:
-    """Traces by the ids that their sources have; rows of messages have a digest behind it."""
-    return {id_.partition("/")[0]: row for id_, row in rows.items()}
-
-
 def refusals(archive: Path, kind: str = "refused") -> list[dict[str, Any]]:
     """The lines of `_refused.jsonl`, or of `_waiting.jsonl`."""
     text = (archive / f"_{kind}.jsonl").read_text("utf-8")
@@ -100,15 +95,23 @@ def spans_format() -> Format:
     return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
 
 
-def older_spans(path: Path, others: Sequence[Path]) -> Iterator[Any]:
-    """An older reader of them: it doubles what is said, and names the trace `b` otherwise."""
-    for item in spans_format().records(path, others):
-        if isinstance(item, SourceRecord):
-            payload = {**item.payload, "say": item.payload.get("say", "") * 2}
-            trace = "old-b" if item.trace == "b" else item.trace
-            yield SourceRecord(trace, payload, item.line)
-        else:
-            yield item
+def older_spans() -> Format:
+    """The format of spans as an older version drafts it: it doubles what is said.
+
+    Its records are the same. The traces are in other days, and one is refused.
+    """
+    form = spans_format()
+
+    def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Any:
+        if trace == "d":
+            return Rejected(["no_steps"], "there were none", id=f"kp:trace:{trace}")
+        made = cast("TraceDraft", form.draft(trace, records, rules))
+        steps = [{**step, "content": step["content"] * 2} for step in made.steps]
+        return replace(
+            made, steps=steps, created_at=cast("datetime", made.created_at) + timedelta(days=1)
+        )
+
+    return replace(form, draft=draft)
 
 
 @contextmanager
