@@ -68,7 +68,7 @@ class Archive:
     @contextmanager
     def writing(self, name: str) -> Generator[Path]:
         """Give the path to write a file under, which replaces the old one if it differs."""
-        path = self.folder / name
+        path = self.local_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path, durable=True) as written:
             yield written
