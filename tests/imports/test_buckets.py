@@ -173,7 +173,7 @@ def test_an_import_killed_before_any_of_its_writes_is_made_good_by_the_next(
         import_spans(nights, url)
         assert but_state(bucket_files(url)) == but_state(folder_files(tmp_path / "after"))
         writes += 1
-    assert writes == 8  # the store, days, one of them twice, one that goes, and that it is done
+    assert writes == 6  # the store, days, one of them twice, one that goes, and that it is done
     assert bucket_files(url) == folder_files(tmp_path / "after")
 
 
