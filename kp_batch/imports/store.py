@@ -322,13 +322,17 @@ def _damaged(archive: str, error: Exception) -> KpBatchError:
 def is_done(archive: Archive, number: int) -> bool:
     """Whether the days of the import of this number were written."""
     path = archive.local_path(DONE)
-    return number == 0 or (path.exists() and path.read_text("ascii").strip() == f"{number}")
+    return number == 0 or (path.exists() and path.read_bytes() == _done(number))
 
 
 def save_done(archive: Archive, number: int) -> None:
     """Note that they were."""
     with archive.writing(DONE) as path:
-        path.write_text(f"{number}\n", "ascii")
+        path.write_bytes(_done(number))
+
+
+def _done(number: int) -> bytes:
+    return b"%d\n" % number
 
 
 def holds(archive: str, ids: Collection[str]) -> bool | None:
