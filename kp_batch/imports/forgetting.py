@@ -22,6 +22,7 @@ from kp_batch.imports.workers import Workers
 from kp_batch.storage.urls import is_url
 from kp_batch.text import shortened, some_of, unknown_of
 
+_UNITS = 1_000  # for each part
 _NAMED = 3
 _LETTERS = 400  # of a name that is shown; what differs in paths stands at their end
 _COMPARED = 10_000  # names: more take seconds
@@ -85,7 +86,7 @@ def _forget(
         void=frozenset(),
         now=before(timedelta(0)),
         settled=before(SETTLES_AFTER),
-        parts=1,
+        parts=1 + len(touched) // _UNITS,
         folder=folder / "turns",
     )
     change = ArchiveChange(
@@ -101,8 +102,12 @@ def _forget(
         is_done=is_done(archive, state.number),
         forgotten=sorted(forgotten - store.forgotten({name for name, _ in forgotten}), key=str),
     )
+<<<<<<< HEAD
     traces = {*names, *(name for name, _ in only_gone)}
     return Forgotten(len(traces), len(only_gone), changed)
+=======
+    return Forgotten(len({*names, *(name for name, _ in only_gone)}), len(only_gone), changed)
+>>>>>>> ae6af920 (Build in parts what is built anew, what a killed import left, and what is forgotten)
 
 
 def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]) -> None:

@@ -209,7 +209,7 @@ class _Import:
         paths = {id_: path for path, id_ in self._ids.items()}
         scratch = folder / "built.sqlite"
         self._change = ArchiveChange(plan.archive, store, plan.form, paths, scratch)
-        self._size = sum(plan.source.sizes[path] for path in plan.new)
+        self._size = sum(plan.source.sizes[path] for path in plan.new) + self._kept_bytes
         self._parts = min(1 + self._size // _PART_BYTES, _PARTS)
 
     def run(self) -> Imported:
@@ -243,11 +243,18 @@ class _Import:
     @property
     def _processes(self) -> int:
         """The number of worker processes: starting one takes a second."""
-        size = self._size
-        if self._plan.is_all_anew:
-            size += self._store.values("SELECT coalesce(sum(bytes), 0) FROM units")[0]
         is_known = FORMATS.get(self._plan.form.name) is self._plan.form
-        return min(pl.thread_pool_size(), _PROCESSES) if is_known and size > _LARGE else 0
+        return min(pl.thread_pool_size(), _PROCESSES) if is_known and self._size > _LARGE else 0
+
+    @property
+    def _kept_bytes(self) -> int:
+        """The size of the records of units that are built though nothing new is read of them."""
+        plan, query = self._plan, "SELECT coalesce(sum(bytes), 0) FROM units"
+        if plan.is_all_anew:
+            return int(self._store.values(query)[0])
+        if is_done(plan.archive, plan.state.number):
+            return 0
+        return int(self._store.values(f"{query} WHERE number = ?", plan.state.number)[0])
 
     def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Run]]:
         """Read files; returns those that are readable, the ids of the others, and runs."""
