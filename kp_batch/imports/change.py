@@ -206,8 +206,8 @@ class ArchiveChange:
     def count_expired(self, until: str) -> int:
         """How many units go, as they are no agent's and had no new record for so long."""
         names = self._store.expired(until)
-        built = self._store.values("SELECT name FROM new.units")
-        return len({*names}.difference(built))
+        stay = "SELECT name FROM new.units WHERE state IS NOT 'skipped' OR since >= ?"
+        return len({*names}.difference(self._store.values(stay, until)))
 
     def days(self) -> list[str]:
         """See `Changes`."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -299,6 +300,10 @@ def test_what_is_passed_over_is_kept_for_thirty_days(
     assert said(archive) == {"web": ["1", "2", "3"]}
     assert night(71).expired == 1
     assert not contains(archive, "page")
+    night(72, span("copied", 1))
+    shutil.copy(source / "72.jsonl", source / "73.jsonl")
+    assert night(103).expired == 1  # a copy is nothing new
+    assert not contains(archive, "copied")
 
 
 def test_what_a_registry_has_deleted_stays_and_is_reported(tmp_path: Path) -> None:
