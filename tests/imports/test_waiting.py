@@ -1,21 +1,19 @@
 """Traces whose root another system has: how long they wait, and what becomes of them then."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
-from kp_batch.imports.waiting import WAITING, Waiting
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports import change
-from kp_batch.imports.importing import forget, import_traces
+from kp_batch.imports.forgetting import forget
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from tests.support.agent_runs import LOOKED, LOOKS, ROOT, START, THERE, TRACE, Step, otlp
 from tests.support.drafting import always
@@ -105,7 +103,7 @@ def test_a_root_that_has_not_ended_is_waited_for_as_before(nights: Nights) -> No
     for _ in range(2):
         nights.after(30)
         assert len(refusals(nights.archive, "waiting")) == 1
-    assert not list(nights.archive.glob("_import/*-waiting.parquet"))  # is built no more
+        assert nights.after(0).waiting == {}  # as it is built no more
     nights.after(1, REMOTE)
     assert nights.after(24).traces == 1
     assert nights.steps == ["hm"]
@@ -115,23 +113,20 @@ def test_what_waits_can_be_forgotten(nights: Nights) -> None:
     nights.after(0, REMOTE, LOOKS)
     forget(nights.archive, ids=[ID])
     assert nights.after(30).traces == 0
-    assert not list(nights.archive.glob("_import/*-waiting.parquet"))
+    assert refusals(nights.archive, "waiting") == []
 
 
-@pytest.mark.parametrize("at", range(2))
+@pytest.mark.parametrize("dies", ["write_days", "save_done"])
 def test_a_killed_import_takes_it_the_next_time(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch, at: int
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     nights.after(0, REMOTE, LOOKS)
-    saved, save = count(), change.ImportState.save
 
-    def killed(*args: Any) -> None:
-        if next(saved) == at:
-            raise KeyboardInterrupt
-        save(*args)
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(change.ImportState, "save", killed)
+        patch.setattr(change, dies, killed)
         with pytest.raises(KeyboardInterrupt):
             nights.after(24)
     nights.after(0)
@@ -150,34 +145,6 @@ def test_formats_without_spans_refuse_the_rule(tmp_path: Path) -> None:
             tmp_path / "archive",
             load_rules(None, {"root": "topmost"}),
         )
-
-
-NOW = datetime(2026, 8, 4, tzinfo=UTC)
-OLD, YOUNG = NOW - timedelta(days=1), NOW - timedelta(hours=23)
-
-
-@pytest.mark.parametrize(
-    ("built", "after"),
-    [
-        ([], {"old": OLD, "young": YOUNG}),
-        ([("young", True, False)], {"old": OLD, "young": YOUNG}),
-        ([("young", True, True)], {"old": OLD, "young": NOW}),
-        ([("young", False, True), ("old", False, False)], {}),
-        (
-            [("new", True, True), ("other", True, False)],
-            {"old": OLD, "young": YOUNG, "new": NOW, "other": NOW},
-        ),
-    ],
-)
-def test_since_when_each_trace_waits(
-    built: Sequence[tuple[str, bool, bool]], after: dict[str, datetime]
-) -> None:
-    before = pl.DataFrame({"trace": ["old", "young"], "since": [OLD, YOUNG]}, schema=WAITING)
-    waiting = Waiting(before, NOW)
-    assert waiting.settled.to_list() == ["old"]
-    for each in built:
-        waiting.take([each])
-    assert dict(waiting.rows().rows()) == after
 
 
 def contents(archive: Path) -> dict[str, bytes]:
