@@ -1,8 +1,8 @@
 """A law of nights for imports: what was read first, in which order, is all that counts.
 
 The same records, in the same order of first readings, divided into any files and nights, with
-files renamed, copied, removed, moved, cut and mended, and imports killed in between: equal traces,
-those of one import of one file in which the records stand in that order.
+files renamed, copied, removed, moved, cut and mended, imports killed in between, and newer ones
+installed: equal traces, those of one import of one file in which the records stand in that order.
 """
 
 import json
@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
@@ -23,7 +24,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, SourceRecord, TraceDraft, by_ending
 from kp_batch.conversion.rules import Rules, load_rules
+from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
+from kp_batch.imports.store import Store
 from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
 from tests.support.formats.langfuse import observation, root
@@ -65,21 +68,31 @@ class Killed(BaseException):
 
 @contextmanager
 def killing(moment: int, *, before: bool) -> Generator[None]:
-    """Let an import die before or after it puts a file in place for the n-th time."""
-    put, calls = Path.replace, 0
+    """Let an import die before or after it puts a file in place, or commits, for the n-th time."""
+    put, transaction, moments = Path.replace, Store.transaction, count(1)
 
     def dying(path: Path, target: Any) -> Path:
-        nonlocal calls
-        calls += 1
-        if before and calls == moment:
+        is_last = next(moments) == moment
+        if before and is_last:
             raise Killed
         done = put(path, target)
-        if calls == moment:
+        if is_last:
             raise Killed
         return done
 
+    @contextmanager
+    def committing(store: Store) -> Generator[None]:
+        is_last = next(moments) == moment
+        with transaction(store):
+            yield
+            if before and is_last:
+                raise Killed
+        if is_last:
+            raise Killed
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", dying)
+        patch.setattr(Store, "transaction", committing)
         yield
 
 
@@ -99,7 +112,7 @@ class Nights(RuleBasedStateMachine):
         self.source.mkdir()
         self.files: dict[str, File] = {}
         self.orders: list[list[str]] = [[]]
-        self.confidence, self.moves = 0.5, 0
+        self.confidence, self.moves, self.importer = 0.5, 0, importing.IMPORTER
 
     def teardown(self) -> None:
         try:
@@ -150,6 +163,10 @@ class Nights(RuleBasedStateMachine):
     def change_rules(self, confidence: float) -> None:
         self.confidence = confidence
 
+    @rule()
+    def install_a_newer_importer(self) -> None:
+        self.importer += 1
+
     @precondition(lambda self: self.files)
     @rule()
     def whole_night(self) -> None:
@@ -193,7 +210,9 @@ class Nights(RuleBasedStateMachine):
 
     def _import(self, source: Path, archive: Path) -> Imported:
         rules = {**RULES, "confidence": {"always": self.confidence}}
-        return import_traces(self.form, [str(source)], archive, load_rules(None, rules))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(importing, "IMPORTER", self.importer)
+            return import_traces(self.form, [str(source)], archive, load_rules(None, rules))
 
     def _archived(self) -> dict[Path, tuple[int, bytes]]:
         files = [path for path in self.archive.rglob("*") if path.is_file()]
@@ -260,10 +279,10 @@ def test_sessions_read_line_by_line_come_to_what_they_do_at_once(
     paths = [*(GOLDEN / "imports" / name).rglob("*.jsonl")]
     source = tmp_path / "source"
     source.mkdir()
-    for count in (*range(1, 12), 99):
+    for number in (*range(1, 12), 99):
         for path in paths:
             lines = path.read_text("utf-8").splitlines(keepends=True)
-            (source / path.name).write_text("".join(lines[:count]), "utf-8")
+            (source / path.name).write_text("".join(lines[:number]), "utf-8")
         import_traces(FORMATS[name], [str(source)], tmp_path / "nights", rules)
     import_traces(FORMATS[name], [str(source)], tmp_path / "once", rules)
     assert imported(tmp_path / "nights") == imported(tmp_path / "once")
