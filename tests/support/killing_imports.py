@@ -25,15 +25,29 @@ from tests.support.importing import imported
 from tests.support.shuffled_spans import SPANS, span_lines
 
 # An import alone, of the source, into the archive and by the rules that argv names; by several
-# processes of all that is larger than argv says, and as the version that it says.
+# processes of all that is larger than argv says, and as the version that it says. In the
+# transaction of the number that argv says it hangs, with most pages written and none committed.
 _ALONE = """
-import sys
+import sys, time
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
+from kp_batch.imports.store import Store
 importing._LARGE, importing.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
+transaction, numbers = Store.transaction, count(1)
+@contextmanager
+def hanging(store):
+    store.connection.execute("PRAGMA cache_size = 1")
+    with transaction(store):
+        yield
+        if next(numbers) == int(sys.argv[6]):
+            print("within", flush=True)
+            time.sleep(60)
+Store.transaction = hanging
 print("begun", flush=True)
 rules = Rules.from_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)
@@ -68,12 +82,14 @@ class Nights:
     def kill(self) -> bool:
         """Start an import and kill it after a while; whether it still ran then."""
         is_shared = self.random.random() < 0.3
+        hangs = self.random.choice([0, 0, 0, 1, 2])  # in the transaction of this number
         arguments = [
             str(self.source),
             str(self.killed),
             self.rules.as_json(),
             f"{0 if is_shared else 1 << 30}",
             f"{self.importer}",
+            f"{hangs}",
         ]
         with subprocess.Popen(
             [sys.executable, "-c", _ALONE, *arguments],
@@ -82,7 +98,10 @@ class Nights:
         ) as alone:
             assert alone.stdout
             alone.stdout.readline()
-            time.sleep(self.random.uniform(0, _LONGEST_S + is_shared * _BEGINS_S))
+            if hangs:
+                alone.stdout.readline()
+            else:
+                time.sleep(self.random.uniform(0, _LONGEST_S + is_shared * _BEGINS_S))
             alone.send_signal(signal.SIGKILL)
         return alone.returncode == -signal.SIGKILL
 
