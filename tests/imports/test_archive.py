@@ -285,6 +285,23 @@ def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) ->
     import_spans(nights, archive)
 
 
+def test_a_store_that_another_program_holds_is_reported_and_nothing_changes(
+    nights: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_spans(nights, archive)
+    before = imported(archive)
+    write_lines(nights / "3.jsonl", [span("d", 9)])
+    monkeypatch.setattr("kp_batch.imports.store._WAIT_S", 0)
+    with closing(sqlite3.connect(archive / "_import" / "records.sqlite")) as other:
+        for lock in ("EXCLUSIVE", "IMMEDIATE"):
+            other.execute(f"BEGIN {lock}")
+            with pytest.raises(BusyError, match=f"another process is writing to {archive}; try"):
+                import_spans(nights, archive)
+            other.rollback()
+    assert imported(archive) == before
+    assert import_spans(nights, archive).traces == 1
+
+
 def test_a_trace_that_moves_between_days_that_gain_is_always_in_one(
     source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
