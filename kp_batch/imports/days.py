@@ -151,12 +151,8 @@ def _write(
     archive.fetch(names.values())
     changed: set[str] = set()
     for day, name in names.items():
-        new = (
-            ((piece.key, _unpacked(piece.rows)) for piece in changes.pieces(day)) if changes else ()
-        )
-        rows = _merged(
-            heapq.merge(_old(archive.local_path(name), days[day]), new, key=itemgetter(0))
-        )
+        old, new = _old(archive.local_path(name), days[day]), _new(changes, day) if changes else ()
+        rows = _merged(heapq.merge(old, new, key=itemgetter(0)))
         if archive.put(name, partial(_write_day, rows, metadata)):
             changed.add(day)
     archive.store([names[day] for day in sorted(changed)])
