@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from kp_batch.imports.state import ImportState
 from pydantic import BaseModel, ValidationError
 
 from kp_batch.config import RescoreConfig

@@ -92,6 +92,7 @@ def _forget(
     change = ArchiveChange(
         archive, store, form, {each.id: path for path, each in known.items()}, folder / "built"
     )
+    links = {name: unit.links for name, unit in store.units(touched).items()}
     only_gone = build_all(change, Workers(0), work, touched)
     change.store_refusals((), paths)
     forgotten |= only_gone
@@ -102,12 +103,9 @@ def _forget(
         is_done=is_done(archive, state.number),
         forgotten=sorted(forgotten - store.forgotten({name for name, _ in forgotten}), key=str),
     )
-<<<<<<< HEAD
-    traces = {*names, *(name for name, _ in only_gone)}
+    units = {name for name, _ in only_gone}
+    traces = {*names, *(each for name in units for each in links.get(name) or (name,))}
     return Forgotten(len(traces), len(only_gone), changed)
-=======
-    return Forgotten(len({*names, *(name for name, _ in only_gone)}), len(only_gone), changed)
->>>>>>> ae6af920 (Build in parts what is built anew, what a killed import left, and what is forgotten)
 
 
 def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]) -> None:

@@ -164,13 +164,17 @@ def _with_contents(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def _by_file(records: Iterable[Record]) -> "dict[int, _Contents]":
-    """The records of each file by their contents, and by which of equal ones they are."""
+    """The records of each file by their contents, and in sessions by which of equal ones they are.
+
+    Else of equal ones the first counts.
+    """
     files: dict[int, _Contents] = {}
     equals: dict[tuple[int, bytes], int] = {}
     for record in records:
         content = record.file, record.content or b""
-        equals[content] = place = equals.get(content, 0) + 1
-        files.setdefault(record.file, {})[content[1], place] = record
+        place = equals.get(content, 0) if is_session(record.unit) else 0
+        equals[content] = place + 1
+        files.setdefault(record.file, {}).setdefault((content[1], place), record)
     return files
 
 

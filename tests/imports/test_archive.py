@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kp_batch.imports.job import ImportJob
-from kp_batch.imports.state import ImportState
 
 from kp_batch.conversion.apply_rules import IMPORTED
 from kp_batch.conversion.formats.knowledgepulse import FORMAT

@@ -244,14 +244,14 @@ def test_what_is_built_anew_is_built_in_parts(
 ) -> None:
     machine.before()
     monkeypatch.setattr(importing, "_PART_BYTES", 100)
-    with patch.object(importing, "build_part", wraps=build_part) as built:
+    with patch.object(turns, "build_part", wraps=build_part) as built:
         machine.now()
     assert built.call_count > 2
     with monkeypatch.context() as context:
         context.setattr(change, "write_days", None)
         with pytest.raises(TypeError):
             machine.before()
-    with patch.object(importing, "build_part", wraps=build_part) as built:
+    with patch.object(turns, "build_part", wraps=build_part) as built:
         machine.before()  # ends what was begun
     assert built.call_count > 2
     monkeypatch.setattr(forgetting, "_UNITS", 1)

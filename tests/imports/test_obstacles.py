@@ -11,7 +11,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from kp_batch.imports.records import NewRecords
 
 from kp_batch.archive.folders import IS_TABLE
 from kp_batch.conversion.formats import json_files

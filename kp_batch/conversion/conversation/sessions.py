@@ -6,11 +6,11 @@ is drafted of these.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, cast
 
 from kp_batch import bounds
@@ -28,21 +28,17 @@ from kp_batch.conversion.conversation.messages import (
     text_of_part,
 )
 from kp_batch.conversion.conversation.transcript import Transcript
-from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.model import (
     Drafted,
     Native,
     Origin,
-    Rejected,
     Skipped,
     SourceRecord,
     TraceDraft,
 )
 from kp_batch.conversion.rules import Rules
-from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable, time_of
 
-_FIRST_LINES = 100  # among which a session shows that it is one
 WORDLESS = "turn without a text"  # whose prompt is a picture
 OTHERS = "turn of another session"
 LOST = "step without its prompt"  # whose line is missing, or damaged
@@ -392,29 +388,6 @@ def _calls(lines: Iterable[Line]) -> tuple[ToolCall, ...]:
 def session_of(path: PurePath) -> str:
     """The name of a file's session: its own, without endings."""
     return path.name.partition(".")[0]
-
-
-def own_lines(
-    path: Path, is_own: Callable[[Json], bool], what: str
-) -> Iterator[tuple[int, Json] | Rejected]:
-    """The lines of a session's file, once one of the first shows that it is one.
-
-    Raises:
-        UnreadableError: none does: it is not `what`.
-    """
-    before: list[tuple[int, Json] | Rejected] | None = []
-    for item in read_json_lines(path):
-        if before is None:
-            yield item
-            continue
-        before.append(item)
-        if not isinstance(item, Rejected) and is_own(item[1]):
-            yield from before
-            before = None
-        elif not isinstance(item, Rejected) and item[0] > _FIRST_LINES:
-            break
-    if before is not None:
-        raise UnreadableError(f"it is no {what}")
 
 
 def without_pictures(value: Any) -> Any:

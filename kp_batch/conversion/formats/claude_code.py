@@ -20,6 +20,7 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
     text_of_part,
 )
+from kp_batch.conversion.formats.json_files import own_lines
 from kp_batch.conversion.model import (
     Format,
     InTurn,
@@ -84,7 +85,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
         yield Skipped("session of a subagent")
         return
     name = sessions.session_of(path)
-    for item in sessions.own_lines(path, _is_own, "session of Claude Code"):
+    for item in own_lines(path, _is_own, "session of Claude Code"):
         if isinstance(item, Rejected):
             yield item
             continue

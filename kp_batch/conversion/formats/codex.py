@@ -21,6 +21,7 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
 )
 from kp_batch.conversion.formats import codex_prompts as prompts
+from kp_batch.conversion.formats.json_files import own_lines
 from kp_batch.conversion.model import (
     Format,
     Input,
@@ -71,7 +72,7 @@ def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`: each line is a record, of which only what may count is kept."""
     name = sessions.session_of(path)
-    for item in sessions.own_lines(path, _is_own, "session of Codex"):
+    for item in own_lines(path, _is_own, "session of Codex"):
         if isinstance(item, Rejected):
             yield item
             continue

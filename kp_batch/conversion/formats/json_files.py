@@ -37,6 +37,9 @@ _MALFORMED = "malformed_json"
 _UNFINISHED = "unfinished_line"  # which a later import finds whole
 
 
+_FIRST_LINES = 100  # among which a file shows what it is
+
+
 class CutError(UnreadableError):
     """A packed file ends early: its content up to there is sound, as far as can be seen."""
 
@@ -152,6 +155,29 @@ def read_json_lines(
                 yield item
     if is_empty:
         raise UnreadableError("it is empty (0 bytes)")
+
+
+def own_lines(
+    path: Path, is_own: Callable[[Json], bool], what: str
+) -> Iterator[tuple[int, Json] | Rejected]:
+    """The lines of a file, once one of the first shows that it is of a kind.
+
+    Raises:
+        UnreadableError: none does: it is not `what`.
+    """
+    before: list[tuple[int, Json] | Rejected] | None = []  # lines
+    for item in read_json_lines(path):
+        if before is None:
+            yield item
+            continue
+        before.append(item)
+        if not isinstance(item, Rejected) and is_own(item[1]):
+            yield from before
+            before = None
+        elif not isinstance(item, Rejected) and item[0] > _FIRST_LINES:
+            break
+    if before is not None:
+        raise UnreadableError(f"it is no {what}")
 
 
 def records_of_lines(path: Path, record: Callable[[Json, int], ReadItem]) -> Iterator[ReadItem]:
