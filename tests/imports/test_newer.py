@@ -14,7 +14,7 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, Skipped
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import KpBatchError
-from kp_batch.imports import change, forgetting, importing
+from kp_batch.imports import change, forgetting, importing, turns
 from kp_batch.imports.building import build_part
 from kp_batch.imports.forgetting import forget
 from kp_batch.imports.import_limits import ImportLimits
