@@ -51,7 +51,7 @@ from kp_batch.log import progress
 from kp_batch.steps.step import cut
 from kp_batch.text import ten_of
 
-IMPORTER = 11  # the version of how records become traces
+IMPORTER = 12  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
 _PROCESSES = 8  # at the most: one process joins their results, and keeps no more of them busy
 _GROUP_BYTES = 16 << 20  # of files that are read by one call
