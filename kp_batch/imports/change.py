@@ -82,6 +82,8 @@ class ArchiveChange:
         self, archive: Archive, store: Store, form: Format, paths: Mapping[int, str], scratch: Path
     ) -> None:
         self._archive, self._store, self._form, self._paths = archive, store, form, paths
+        self._files_read: Collection[str] = ()
+        self._forgotten_files: Sequence[str] = ()
         self._run = store.connection.execute
         self._run("ATTACH DATABASE ? AS new", [str(scratch)])
         store.connection.executescript(_TABLES)
@@ -131,33 +133,38 @@ class ArchiveChange:
         else:
             self.taken.skipped[item.kind] += 1
 
-    def store_refusals(
-        self, read: Collection[str], forgotten: Sequence[str] = ()
-    ) -> dict[str, int]:
-        """Store the refusals, and write the lists of them.
+    def list_refusals(self, read: Collection[str], forgotten: Sequence[str] = ()) -> dict[str, int]:
+        """Write the lists of refusals as they are once this change is stored, if it will be.
 
         Args:
             read: the files that were read, whose former refusals do not count any more.
             forgotten: files, and folders of files, of which no refusal stays.
 
         Returns:
-            How many there are now of each kind of `NAMES`.
+            How many there are then of each kind of `NAMES`.
         """
+        self._files_read, self._forgotten_files = read, forgotten
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._store_refusals()
+            for kind in NAMES:
+                query = "SELECT text FROM main.refusals WHERE waits = ? ORDER BY text"
+                texts = self._run(query, [kind == "waiting"])
+                write_list(self._archive, kind, (text for (text,) in texts))
+            return self._store.standing()
+        finally:
+            self._run("ROLLBACK")
+
+    def _store_refusals(self) -> None:
         many = self._store.connection.executemany
-        with self._store.transaction():
-            self._run("DELETE FROM main.refusals WHERE owner IN (SELECT id FROM new.built)")
-            # A folder that could not be read, whose path ends with a slash, is read every time.
-            self._run("DELETE FROM main.refusals WHERE owner IS NULL AND file LIKE '%/'")
-            own = "DELETE FROM main.refusals WHERE owner IS NULL AND file = ?"
-            many(own, ((path,) for path in read))
-            within = own + " OR owner IS NULL AND substr(file, 1, length(?2)) = ?2"
-            many(within, ((path.rstrip("/"), f"{path.rstrip('/')}/") for path in forgotten))
-            self._run("INSERT OR IGNORE INTO main.refusals SELECT * FROM new.refusals")
-        for kind in NAMES:
-            query = "SELECT text FROM main.refusals WHERE waits = ? ORDER BY text"
-            texts = self._run(query, [kind == "waiting"])
-            write_list(self._archive, kind, (text for (text,) in texts))
-        return self._store.standing()
+        self._run("DELETE FROM main.refusals WHERE owner IN (SELECT id FROM new.built)")
+        # A folder that could not be read, whose path ends with a slash, is read every time.
+        self._run("DELETE FROM main.refusals WHERE owner IS NULL AND file LIKE '%/'")
+        own = "DELETE FROM main.refusals WHERE owner IS NULL AND file = ?"
+        many(own, ((path,) for path in self._files_read))
+        within = own + " OR owner IS NULL AND substr(file, 1, length(?2)) = ?2"
+        many(within, ((path.rstrip("/"), f"{path.rstrip('/')}/") for path in self._forgotten_files))
+        self._run("INSERT OR IGNORE INTO main.refusals SELECT * FROM new.refusals")
 
     def store(
         self,
@@ -180,6 +187,7 @@ class ArchiveChange:
         """
         with self._store.transaction():
             self._store_units(expired, is_done=is_done)
+            self._store_refusals()
             many = self._store.connection.executemany
             rows = ((x.id, path, x.stamp, x.seen, x.sniffed) for path, x in sources.items())
             many("INSERT OR REPLACE INTO main.files VALUES (?, ?, ?, ?, ?)", rows)

@@ -94,7 +94,7 @@ def _forget(
     )
     links = {name: unit.links for name, unit in store.units(touched).items()}
     only_gone = build_all(change, Workers(0), work, touched)
-    change.store_refusals((), paths)
+    change.list_refusals((), paths)
     forgotten |= only_gone
     changed = change.store(
         replace(state, number=state.number + 1),

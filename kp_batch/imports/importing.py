@@ -329,7 +329,7 @@ class _Import:
         return sum(len(read & {*unit.files}) for unit in self._store.units_of_files(read))
 
     def _checked(self) -> dict[str, int]:
-        """Store the refusals; returns how many there are of each kind in all.
+        """List the refusals; returns how many there are of each kind in all.
 
         Raises:
             KpBatchError: the rules leave something open; or limits do not allow what is stored.
@@ -339,7 +339,7 @@ class _Import:
             _check_names(plan.rules, taken)
         if not taken.traces:
             check_rules_decide(plan.form, plan.rules, taken.refusals.refused)
-        standing = self._change.store_refusals([*plan.new])
+        standing = self._change.list_refusals(plan.new)
         check_limits(self._limits, taken.refusals, taken.traces, len(plan.source.inputs))
         return standing
 

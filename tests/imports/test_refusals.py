@@ -10,6 +10,7 @@ import pytest
 from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
+from kp_batch.imports.change import ArchiveChange
 from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported, as_text
@@ -101,6 +102,22 @@ def test_lists_that_were_changed_or_lost_are_written_anew(source: Path, archive:
     write_lines(source / "3.jsonl", [root("c", 4)])
     import_all(source, archive)
     assert [(archive / f"_{kind}.jsonl").read_text() for kind in ("refused", "waiting")] == texts
+
+
+def test_what_an_import_refused_that_was_killed_before_it_stored_anything_does_not_stand(
+    source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ArchiveChange, "store", killed)
+        with pytest.raises(KeyboardInterrupt):
+            import_all(source, archive)
+    assert len(refusals(archive)) == 3
+    write_lines(source / "2.jsonl", [{**root("odd", 4), "at": 5}])
+    assert import_all(source, archive).standing == {"refused": 1, "waiting": 1}
+    assert [refusal["id"] for refusal in refusals(archive)] == ["kp:trace:odd"]
 
 
 def test_what_is_standing_is_reported_each_night_in_one_line(source: Path, archive: Path) -> None:

@@ -82,7 +82,7 @@ class Nights:
     def kill(self) -> bool:
         """Start an import and kill it after a while; whether it still ran then."""
         is_shared = self.random.random() < 0.3
-        hangs = self.random.choice([0, 0, 0, 1, 2])  # in the transaction of this number
+        hangs = self.random.choice([0, 0, 1])  # in the transaction of this number
         arguments = [
             str(self.source),
             str(self.killed),
