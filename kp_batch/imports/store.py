@@ -298,6 +298,8 @@ def reading_store(archive: str) -> Generator[None]:
     """Say in the words of an import what SQLite, or a block, cannot do."""
     try:
         yield
+    except sqlite3.ProgrammingError:
+        raise
     except sqlite3.Error as error:
         raise _explained(archive, error) from error
 
