@@ -249,12 +249,12 @@ class _Import:
     @property
     def _kept_bytes(self) -> int:
         """The size of the records of units that are built though nothing new is read of them."""
-        plan, query = self._plan, "SELECT coalesce(sum(bytes), 0) FROM units"
-        if plan.is_all_anew:
-            return int(self._store.values(query)[0])
-        if is_done(plan.archive, plan.state.number):
+        plan = self._plan
+        if is_done(plan.archive, plan.state.number) and not plan.is_all_anew:
             return 0
-        return int(self._store.values(f"{query} WHERE number = ?", plan.state.number)[0])
+        first = 0 if plan.is_all_anew else plan.state.number
+        query = "SELECT coalesce(sum(bytes), 0) FROM units WHERE number >= ?"
+        return int(self._store.values(query, first)[0])
 
     def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Run]]:
         """Read files; returns those that are readable, the ids of the others, and runs."""

@@ -1,13 +1,13 @@
 """Sources that tests import."""
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import polars as pl
 import pytest
@@ -20,6 +20,8 @@ from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
+
+T = TypeVar("T")
 
 
 def kp_trace(name: str, day: int = 1, **changes: Any) -> dict[str, Any]:
@@ -60,6 +62,11 @@ def imported(archive: Path) -> dict[str, dict[str, Any]]:
             assert row["id"] not in rows
             rows[row["id"]] = row
     return rows
+
+
+def named(rows: Mapping[str, T]) -> dict[str, T]:
+    """Traces by the ids that their sources have; rows of messages have a digest behind it."""
+    return {id_.partition("/")[0]: row for id_, row in rows.items()}
 
 
 def refusals(archive: Path, kind: str = "refused") -> list[dict[str, Any]]:
