@@ -3,8 +3,29 @@
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdCompressor, ZstdError, ZstdFile, compress, decompress
+    from compression.zstd import (
+        CompressionParameter,
+        ZstdCompressor,
+        ZstdError,
+        ZstdFile,
+        compress,
+        decompress,
+    )
 else:
-    from backports.zstd import ZstdCompressor, ZstdError, ZstdFile, compress, decompress
+    from backports.zstd import (
+        CompressionParameter,
+        ZstdCompressor,
+        ZstdError,
+        ZstdFile,
+        compress,
+        decompress,
+    )
 
-__all__ = ["ZstdCompressor", "ZstdError", "ZstdFile", "compress", "decompress"]
+__all__ = [
+    "CompressionParameter",
+    "ZstdCompressor",
+    "ZstdError",
+    "ZstdFile",
+    "compress",
+    "decompress",
+]

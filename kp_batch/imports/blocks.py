@@ -54,7 +54,10 @@ def digest_of(content: bytes) -> bytes:
 
 
 def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
-    """A block of records: the length of a table in JSON, the table, and the contents."""
+    """A block of records: the length of a table in JSON, the table, and the contents.
+
+    It has a checksum: SQLite has none, and a letter that a disk has changed may still be JSON.
+    """
     contents = [record.content for record in records]
     table = dump(
         {
@@ -69,7 +72,11 @@ def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
         }
     )
     texts = (content for content in contents if content is not None)
-    return zstd.compress(b"".join((len(table).to_bytes(4), table, *texts)), level)
+    options = {
+        zstd.CompressionParameter.compression_level: level,
+        zstd.CompressionParameter.checksum_flag: 1,
+    }
+    return zstd.compress(b"".join((len(table).to_bytes(4), table, *texts)), options=options)
 
 
 def unpack(block: bytes) -> Iterator[Record]:
