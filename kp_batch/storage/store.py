@@ -20,13 +20,14 @@ from kp_batch.errors import KpBatchError, StorageError
 from kp_batch.files import atomic_write
 from kp_batch.stopping import look, parts_in_threads
 from kp_batch.storage.urls import check_url
-from kp_batch.text import count_of, one_line
+from kp_batch.text import count_of, one_line, size_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _PIECE = 8 << 20  # bytes that are held in memory at once
 AT_ONCE = 1_000  # objects of one request that lists or deletes
+_ONE_PUT = 5_000 << 20  # bytes that one request may store, by Azure's limit; S3's is 5 GiB
 _PARALLEL = 16  # objects that are transferred at once
 # A request may last as long as bytes keep coming: obstore's default is 30 s for all of it. One that
 # is not answered is not tried again by obstore, which would take three minutes for each.
@@ -223,6 +224,7 @@ class Store:
 
         Raises:
             ConflictError: the condition does not hold; nothing was written.
+            StorageError: there is a condition, and the object is larger than one request may store.
             OSError: it cannot be written.
         """
         condition = {"e_tag": f'"{instead_of}"'} if instead_of else "create"
@@ -241,6 +243,12 @@ class Store:
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         # A condition holds for one request, so a write with one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
+        if not in_parts and size > _ONE_PUT:
+            raise StorageError(
+                f"{self.url.rstrip('/')}/{path} would have {size_of(size)}, and a bucket takes at "
+                f"most {size_of(_ONE_PUT)} in one write; it stays as it was; keep it in a folder "
+                "of this machine"
+            )
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
         try:
             with self._errors_of(path):

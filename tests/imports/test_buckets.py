@@ -13,7 +13,7 @@ import pytest
 from kp_batch.conversion.formats import atif, knowledgepulse, langfuse
 from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import Rules, load_rules
-from kp_batch.errors import ArchiveError, BusyError, WarehouseError, explain_error
+from kp_batch.errors import ArchiveError, BusyError, StorageError, WarehouseError, explain_error
 from kp_batch.imports import destination
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.source_files import head_of
@@ -128,6 +128,20 @@ def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
     assert objects(server, url, "GET") == {"source/3.jsonl", *(f"2/{name}" for name in changed)}
     stored = days(1, 2) | _STATE
     assert objects(server, url, "PUT") == {f"2/{name}" for name in stored}
+
+
+def test_a_store_that_is_too_large_for_one_write_is_refused_by_name(
+    nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_spans(nights, url)
+    before = bucket_files(url)
+    late(nights)
+    monkeypatch.setattr("kp_batch.storage.store._ONE_PUT", 10_000)
+    with pytest.raises(StorageError, match=r"_import/records.sqlite would have .* in one write"):
+        import_spans(nights, url)
+    assert bucket_files(url) == before
+    monkeypatch.undo()
+    assert import_spans(nights, url).files_read == 1
 
 
 def objects(server: Trouble, url: str, method: str) -> set[str]:
