@@ -72,7 +72,7 @@ def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
         }
     )
     texts = (content for content in contents if content is not None)
-    options = {
+    options: dict[int, int] = {
         zstd.CompressionParameter.compression_level: level,
         zstd.CompressionParameter.checksum_flag: 1,
     }
