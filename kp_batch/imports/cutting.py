@@ -58,26 +58,50 @@ class Cutter:
         if merged.is_too_large:
             fault = Rejected([TOO_LARGE], str(TooLargeError()))
             return Cut(refused=[(merged.records[0].file, fault)])
+        forgotten = list[tuple[str, bytes]]()
+        if self.store.has_forgotten_ids:
+            # What was forgotten as a turn is no part of a session, and the other way round.
+            other = "turn" if self.rules.trace == "session" else "session"
+            files = self._files(unit, merged, self.rules.model_copy(update={"trace": other}))
+            forgotten += _blank(merged, files, self._gone(files))
+        files = self._files(unit, merged, self.rules)
+        gone = self._gone(files)
+        names = {name for file in files for name in file.traces}
+        result = Cut(traces=sorted(names - gone))
+        for file in files:
+            result.parts += file.parts(unit, gone)
+            result.refused += ((file.id, item) for item in file.items if isinstance(item, Rejected))
+            result.skipped.update(item.kind for item in file.items if isinstance(item, Skipped))
+        result.forgotten = [*forgotten, *_blank(merged, files, gone)]
+        return result
+
+    def _files(self, unit: str, merged: Merged, rules: Rules) -> Sequence["_File"]:
+        """The files of a session, cut by rules."""
         files: dict[int, _File] = {}
         for record in sorted(merged.records, key=lambda record: record.position):
             files.setdefault(record.file, _File(record.file)).records.append(record)
         for file in files.values():
-            file.cut(self.form, self.rules, session_name(unit))
-        names = {name for file in files.values() for name in file.traces}
+            file.cut(self.form, rules, session_name(unit))
+        return [*files.values()]
+
+    def _gone(self, files: Sequence["_File"]) -> AbstractSet[str]:
+        """The names of traces of files that are forgotten."""
+        names = {name for file in files for name in file.traces}
         forgotten = self.forgotten | self.store.forgotten(names)
-        gone = {FORGOTTEN, *(name for name, digest in forgotten if digest is None)}
-        result = Cut(traces=sorted(names - gone))
-        for file in files.values():
-            result.parts += file.parts(unit, gone)
-            result.refused += ((file.id, item) for item in file.items if isinstance(item, Rejected))
-            result.skipped.update(item.kind for item in file.items if isinstance(item, Skipped))
-        lines = {x: first for file in files.values() for x, first in file.lines_of(gone)}
-        if lines:
-            result.forgotten = [forgotten_of(x, is_first=first) for x, first in lines.items()]
-            blanks = {x: x._replace(content=FIRST if lines[x] else BLANK) for x in lines}
-            merged.records = [blanks.get(record, record) for record in merged.records]
-            merged.is_replaced = True
-        return result
+        return {FORGOTTEN, *(name for name, digest in forgotten if digest is None)}
+
+
+def _blank(
+    merged: Merged, files: Sequence["_File"], gone: AbstractSet[str]
+) -> Sequence[tuple[str, bytes]]:
+    """Blank the lines of some traces in the records of a session; returns their digests."""
+    lines = {x: first for file in files for x, first in file.lines_of(gone)}
+    if not lines:
+        return ()
+    blanks = {x: x._replace(content=FIRST if lines[x] else BLANK) for x in lines}
+    merged.records = [blanks.get(record, record) for record in merged.records]
+    merged.is_replaced = True
+    return [forgotten_of(x, is_first=first) for x, first in lines.items()]
 
 
 class _Lines:

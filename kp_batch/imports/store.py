@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -175,6 +176,12 @@ class Store:
     def all_forgotten(self) -> list[str]:
         """The names of the units of which all is forgotten."""
         return self.values("SELECT unit FROM forgotten WHERE digest IS NULL")
+
+    @cached_property
+    def has_forgotten_ids(self) -> bool:
+        """Whether there is any unit of which all is forgotten."""
+        query = "SELECT EXISTS (SELECT 1 FROM forgotten WHERE digest IS NULL)"
+        return bool(self.values(query)[0])
 
     def leaving(self) -> list[tuple[str, str, bool]]:
         """The days, and the units to be taken out of them, with whether these are elsewhere."""

@@ -184,6 +184,23 @@ def test_a_turn_that_is_forgotten_is_nowhere_and_stays_out(tmp_path: Path, kind:
             assert not is_anywhere(archive, word)
 
 
+@pytest.mark.parametrize("kind", TURNS)
+@pytest.mark.parametrize("rules", [(ALWAYS, SESSION), (SESSION, ALWAYS)])
+def test_what_is_forgotten_by_other_rules_stays_out(
+    tmp_path: Path, kind: str, rules: tuple[Rules, Rules]
+) -> None:
+    form, source, archive = form_of(kind), tmp_path / "in", tmp_path / "out"
+    write(source / "a.jsonl", *TURNS[kind]())
+    night(form, source, archive, rules[0])
+    rows = imported(archive)
+    forget(archive, ids=[next(x for x, row in rows.items() if "ask x" in str(row))])
+    shutil.copy(source / "a.jsonl", source / "b.jsonl")
+    night(form, source, archive, rules[1])
+    assert not is_anywhere(archive, "ask x")
+    assert not is_anywhere(archive, "tell x")
+    assert len(imported(archive)) == (rules[0] is ALWAYS)
+
+
 def test_what_a_forgotten_turn_goes_on_with_stays_out(tmp_path: Path) -> None:
     source, archive = tmp_path / "in", tmp_path / "out"
     lines = claude_turn("x", 1)
