@@ -1,1 +1,1 @@
-"""Archives of other systems' traces: what is new is read, its records kept, its days written."""
+"""Archives of other systems' traces: reads what is new, keeps its records, writes its days."""

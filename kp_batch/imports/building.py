@@ -1,7 +1,7 @@
-"""Builds units: a part of what an import has read, with the records that are kept of its units.
+"""Builds units: a part of the records that an import has read, with those that the store has.
 
-A part is built by a function that shares nothing, so that many processes may do so at once; what it
-gives is put into the store, and into the days, by one.
+A function builds a part and shares nothing, so many processes may do so at once. One process puts
+the results into the store and into the days.
 """
 
 from collections import Counter
@@ -70,12 +70,12 @@ class Built:
     Attributes:
         blocks: of records to store.
         units: rows of the store, and the places among `blocks` of their new ones.
-        gone: the units of which nothing is kept.
+        gone: the units that have no records any more.
         left: the blocks that units have left.
         leaving: days, and units to be taken out of them.
         pieces: the traces by their days.
-        refused: what has no day.
-        skipped: how many are no agent's, by kind.
+        refused: what became no trace.
+        skipped: how many are not an agent's, by kind.
         days: of all that was built, by ids; None of what has none.
         traces: how many have a day.
         counts: of these, and of those that the rules refuse.

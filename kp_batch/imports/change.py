@@ -138,7 +138,7 @@ class ArchiveChange:
 
         Args:
             read: the files that were read, whose former refusals do not count any more.
-            forgotten: files, and folders of files, of which no refusal stays.
+            forgotten: files, and folders of files, whose refusals all go.
 
         Returns:
             How many there are then of each kind of `NAMES`.
@@ -180,8 +180,7 @@ class ArchiveChange:
         Args:
             state: of the store from now on.
             sources: new and changed ones.
-            expired: until when the last record of a unit that is no agent's must have come, so that
-                nothing of it is kept any more.
+            expired: a time. Units that are not an agent's go if their last record came before it.
             is_done: whether the import before was.
             forgotten: what is kept out from now on.
         """
@@ -212,7 +211,7 @@ class ArchiveChange:
         self._store.without_dead(self._left)
 
     def count_expired(self, until: str) -> int:
-        """How many units go, as they are no agent's and had no new record for so long."""
+        """How many units go: not an agent's, and without a new record for so long."""
         names = self._store.expired(until)
         stay = "SELECT name FROM new.units WHERE state IS NOT 'skipped' OR since >= ?"
         return len({*names}.difference(self._store.values(stay, until)))

@@ -43,7 +43,7 @@ def forget(
         KpBatchError: a path is empty, or nothing is kept of one of them; nothing was changed.
         ArchiveError: nothing was imported into it.
     """
-    if not all(files):  # as of a variable that is not set: else it would be the folder here
+    if not all(files):  # a variable that is not set, say: else it would be the folder here
         raise KpBatchError(
             "the path of what is to be forgotten is empty; nothing was changed; name a file, or a "
             "folder"
@@ -109,7 +109,7 @@ def _forget(
 
 
 def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]) -> None:
-    """Refuse names of which nothing is kept.
+    """Refuse names that the archive keeps nothing of.
 
     Raises:
         KpBatchError: names some of them, with those that may be meant.

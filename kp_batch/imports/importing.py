@@ -1,7 +1,7 @@
 """Imports other systems' traces into an archive.
 
-The archive keeps all records of its sources, so an import reads only new or changed files, and
-builds the traces of which these have records. Removing a file from a source removes no trace.
+The archive keeps all records of its sources. So an import reads only new or changed files, and
+builds only the traces that have records in these. Removing a file from a source removes no trace.
 """
 
 import json
@@ -70,7 +70,7 @@ def import_traces(
     """Import traces; see `Format` and `Rules`.
 
     Files that are known are not read again. Other rules, and another version of the importer, build
-    all traces anew of the records of the archive.
+    all traces again from the records of the archive.
 
     Args:
         form: of the sources; None for that of the archive, or for a new one that of the files.
@@ -162,7 +162,7 @@ class _Plan:
         return is_done(self.archive, self.state.number) and not is_due
 
     def settled(self, store: Store) -> Sequence[str]:
-        """The units of which nothing is waited for any more."""
+        """The units that have waited for their root long enough."""
         return store.waiting(before(SETTLES_AFTER)) if self.rules.root else ()
 
     @property

@@ -1,6 +1,6 @@
-"""Reads files: what is a record is spooled, and what is none is counted, or refused.
+"""Reads files: records are spooled; all else is counted, or refused.
 
-Files are read by a function that shares nothing, so that many processes may do so at once.
+The function that reads files shares nothing, so many processes may read at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +79,7 @@ def _read(
 
 
 def content_of(record: SourceRecord) -> bytes:
-    """The JSON of a record; of one that is nested too deep, as of one that is too large."""
+    """The JSON of a record; null if it is nested too deep, as if it were too large."""
     try:
         return bounds.dump(record.payload)
     except RecursionError:

@@ -1,6 +1,6 @@
 """The refusals of imports: `_refused.jsonl` in the archive, a line for each.
 
-What only waits, as a trace for its root or a line for its end, is in `_waiting.jsonl` instead.
+What only waits, such as a trace for its root or a line for its end, is in `_waiting.jsonl` instead.
 """
 
 import json

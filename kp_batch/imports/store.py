@@ -139,12 +139,12 @@ class Store:
                     yield unit
 
     def waiting(self, until: str) -> list[str]:
-        """The units that wait, and of which nothing has come since then."""
+        """The units that wait, and have had no new record since then."""
         query = "SELECT name FROM units WHERE state = 'waiting' AND since <= ?"
         return self.values(query, until)
 
     def expired(self, until: str) -> list[str]:
-        """The units that are no agent's, likewise."""
+        """The units that are not an agent's, likewise."""
         return self.values("SELECT name FROM units WHERE state = 'skipped' AND since < ?", until)
 
     def records(self, units: Iterable[Unit]) -> Iterator[Record]:
@@ -174,7 +174,7 @@ class Store:
         return {*self.connection.execute(query, [json.dumps([*names])])}
 
     def all_forgotten(self) -> list[str]:
-        """The names of the units of which all is forgotten."""
+        """The names of the units that are forgotten as a whole."""
         return self.values("SELECT unit FROM forgotten WHERE digest IS NULL")
 
     @cached_property

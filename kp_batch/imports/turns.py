@@ -1,7 +1,7 @@
 """Builds all that an import touches: units, then the traces of those that are sessions.
 
-A turn may stand in several sessions, as where one goes on with another. So the sessions are cut
-first, all in their parts, and then each trace is built of what all of them have of it.
+Several sessions may have a turn, such as one that continues another. So all sessions are cut
+first, in their parts. Then each trace is built of the records that all of them have.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """Processes that do the work of an import on all cores.
 
 A process reads pickled calls and writes pickled answers. It ends when its input ends, so none
-outlives the import, however that ends; and it needs nothing of the main module of the import.
+outlives the import, however that ends. It needs nothing from the main module of the import.
 """
 
 import os

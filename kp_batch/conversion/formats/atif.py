@@ -1,4 +1,8 @@
-"""ATIF trajectories, alone or within the folders of Harbor's trials."""
+"""ATIF trajectories, alone or within the folders of Harbor's trials.
+
+A record is a trajectory. Left out are those of subagents, which are no part of the trace, and all
+of a trial's result but its name, rewards, times and task: the rest says how Harbor ran it.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

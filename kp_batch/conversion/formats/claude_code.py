@@ -1,4 +1,9 @@
-"""Claude Code's sessions, from `~/.claude/projects`: a line is a message, or a part of one."""
+"""Claude Code's sessions, from `~/.claude/projects`: a line is a message, or a part of one.
+
+Left out of the records are pictures and documents, `toolUseResult`, which repeats a result,
+snapshots of files, signatures of thoughts, and subagents' texts, since a call and its result stand
+for them. Of a line that says nothing, its place among the others is kept.
+"""
 
 import re
 from collections.abc import Iterator, Sequence

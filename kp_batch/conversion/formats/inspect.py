@@ -1,4 +1,9 @@
-"""Inspect's logs, `.json` and `.eval`, and Scout's transcripts in Parquet."""
+"""Inspect's logs, `.json` and `.eval`, and Scout's transcripts in Parquet.
+
+A record is a sample, or a transcript. Left out are pictures, and events, which repeat the messages
+at many times their size: only their times, agent and tools are kept, and which messages an earlier
+run had. Of scores numbers and grades are kept, as no rule can use another value.
+"""
 
 import re
 import struct

@@ -1,4 +1,7 @@
-"""A KnowledgePulse registry: its file, rows of its table, its export, or single traces."""
+"""A KnowledgePulse registry: its file, rows of its table, its export, or single traces.
+
+A record is a trace, as it is. Left out are units of other kinds, and columns that repeat the unit.
+"""
 
 import shutil
 import sqlite3

@@ -1,4 +1,8 @@
-"""Langfuse: exports to a blob storage, new and old, and downloads from its page."""
+"""Langfuse: exports to a blob storage, new and old, and downloads from its page.
+
+A record is a row. Left out are columns that no trace is made of, such as costs and usage, and the
+metadata of inner observations, which is long, unless it says what other columns lack.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

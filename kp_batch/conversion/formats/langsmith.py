@@ -1,4 +1,8 @@
-"""LangSmith's runs: the bulk export's Parquet, or JSON lines."""
+"""LangSmith's runs: the bulk export's Parquet, or JSON lines.
+
+A record is a run. Left out are columns that no trace is made of, such as costs and events, the text
+of an error, and most of `extra`, which is long: the model, its tools and the root's metadata stay.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

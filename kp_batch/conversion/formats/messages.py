@@ -1,7 +1,8 @@
 """Rows of messages, as datasets on the Hugging Face Hub have them: JSON lines, or Parquet.
 
-A row is a trace: a conversation in OpenAI's shape, or in ShareGPT's. Left out are pictures, and the
-column `trace`, in which the Hub's own Parquet of agents' sessions repeats the lines of their files.
+A row is a record, and a trace: a conversation in OpenAI's shape, or in ShareGPT's. Left out are the
+bytes of pictures in Parquet, and the column `trace`, in which the Hub's own Parquet of agents'
+sessions repeats the lines of their files.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,7 +1,7 @@
 """MLflow's traces: files of its artifacts and archives, and traces as JSON.
 
-Of what a trace has besides spans its assessments, tags and metadata are kept: previews repeat the
-spans, and everything else says where MLflow stores it.
+A record is a span, as in `otlp`, or what a trace has besides: its assessments, tags and metadata.
+Left out are previews, which repeat the spans, and everything that says where MLflow stores it.
 """
 
 from collections import defaultdict

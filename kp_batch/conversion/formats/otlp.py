@@ -1,4 +1,8 @@
-"""OpenTelemetry's spans, in the export requests of OTLP."""
+"""OpenTelemetry's spans, in the export requests of OTLP.
+
+A record is a span, or an event of a span that a log has. Left out are scopes, links, kinds, trace
+states and status messages of spans, as no dialect needs them, and all other logs and metrics.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

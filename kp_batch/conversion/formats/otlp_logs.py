@@ -1,4 +1,4 @@
-"""The events of spans that OTLP's logs tell: messages, mostly, and evaluations.
+"""The events of spans in OTLP's logs: messages, mostly, and evaluations.
 
 OpenTelemetry's conventions have the content of a call beside its span, in records of logs with the
 span's ids, which other signals' readers do not see.

@@ -1,4 +1,4 @@
-"""Reads requests of OTLP in protobuf: the spans in them, and the events that logs tell."""
+"""Reads requests of OTLP in protobuf: the spans in them, and the events in their logs."""
 
 import base64
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,4 +1,8 @@
-"""Phoenix's data frame of spans as Parquet, with its columns dotted or nested."""
+"""Phoenix's data frame of spans as Parquet, with its columns dotted or nested.
+
+A record is a span, as in `otlp`. Left out are columns that repeat attributes, or that no trace is
+made of.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Pi's sessions, from `~/.pi/agent/sessions`: a line is an entry of a tree, below its parent.
 
 The Hub's Session Trace Simple Format, a header and a list of messages, is read as well. Left out
-are pictures, commands that users run themselves, what extensions add, and summaries.
+of the records are pictures and encrypted content. Traces also lack commands that users run
+themselves, what extensions add, and summaries.
 """
 
 import re
