@@ -1,8 +1,8 @@
 """Spools what an import reads to the disk, so that each part of it fits into memory.
 
 All records of a unit are in one part, whatever their files and their order. A part is a range of a
-hash of the unit. Units are built and stored in the order of that hash, so those of a part are in few
-blocks, however many parts another import had.
+hash of the unit. Units are built and stored in the order of that hash, so those of a part are in
+few blocks, however many parts another import had.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
