@@ -14,7 +14,7 @@ from kp_batch.bounds import dump, parse
 
 _SESSION = "session "  # before the names of units that are sessions
 SIZE = 256 << 10  # bytes of the contents of a block, unless one record has more
-_LEVEL = 3
+_LEVEL = 6
 FAULTS = (zstd.ZstdError, ValueError, LookupError, TypeError)
 
 

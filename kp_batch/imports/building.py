@@ -238,7 +238,7 @@ class Builder:
             files=sorted({record.file for record in merged.records}),
             bytes=sum(len(record.content or b"") for record in merged.contents),
         )
-        self.keep(unit, self._placed([*merged.packed(stored)]))
+        self.keep(unit, self._placed(merged.packed(stored)))
 
     def keep(self, unit: Unit, places: Sequence[int]) -> None:
         """Have a unit stored, unless nothing is kept of it."""

@@ -52,8 +52,9 @@ class Merge:
         if self.gone or self.forgotten:
             records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
         result = _limited(sorted(records))
-        stay = {(record.number, record.file, record.position) for record in result.records}
-        result.is_replaced = any(record[1:4] not in stay for record in before)
+        if before:
+            stay = {record[1:4] for record in result.records}
+            result.is_replaced = any(record[1:4] not in stay for record in before)
         result.only_gone = self._only_in_gone(before)
         result.seen_again = len(files.keys() & new_by_file.keys())
         return result
@@ -141,14 +142,17 @@ class Merged:
         """Whether the import of this number was the first to read any content."""
         return any(record.number == number for record in self.contents)
 
-    def packed(self, records: Iterable[Record]) -> Iterator[Record]:
+    def packed(self, records: Sequence[Record]) -> Sequence[Record]:
         """Some of the records as they are stored: each content in the first of all that has it."""
+        if len(self.contents) == len(self.records):
+            return records
         first = {record.content: record[:4] for record in reversed(self.records)}
-        for record in records:
-            if record.content is None or first[record.content] == record[:4]:
-                yield record
-            else:
-                yield record._replace(content=None, digest=digest_of(record.content))
+        return [
+            record
+            if record.content is None or first[record.content] == record[:4]
+            else record._replace(content=None, digest=digest_of(record.content))
+            for record in records
+        ]
 
 
 def _with_contents(records: Sequence[Record]) -> Iterator[Record]:
@@ -171,10 +175,11 @@ def _by_file(records: Iterable[Record]) -> "dict[int, _Contents]":
     files: dict[int, _Contents] = {}
     equals: dict[tuple[int, bytes], int] = {}
     for record in records:
-        content = record.file, record.content or b""
-        place = equals.get(content, 0) if is_session(record.unit) else 0
-        equals[content] = place + 1
-        files.setdefault(record.file, {}).setdefault((content[1], place), record)
+        content, place = record.content or b"", 0
+        if is_session(record.unit):
+            place = equals.get((record.file, content), 0)
+            equals[record.file, content] = place + 1
+        files.setdefault(record.file, {}).setdefault((content, place), record)
     return files
 
 

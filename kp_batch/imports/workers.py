@@ -4,6 +4,7 @@ A process reads pickled calls and writes pickled answers. It ends when its input
 outlives the import, however that ends. It needs nothing from the main module of the import.
 """
 
+import gc
 import os
 import pickle
 import signal
@@ -91,6 +92,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def _work() -> None:
+    gc.set_threshold(50_000)  # what is parsed has no circles, and is looked through in vain
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the import is interrupted, and ends this process
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing is printed among them
