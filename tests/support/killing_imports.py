@@ -1,7 +1,7 @@
 """Imports that are killed at random moments: part of `make torture`.
 
 The source changes every night: spans come late, files are written anew, rules are others, and now
-and then a newer version reads all of it again. After each kill the next import has to leave what
+and then a newer version builds all of it again. After each kill the next import has to leave what
 one leaves that was never killed, equal to the byte. Where the source changes before that import,
 each trace has to stand in one day.
 """

@@ -1,7 +1,8 @@
 """Codex's sessions, from `~/.codex/sessions`: a line is an item, or an event.
 
 Left out of the records are pictures, encrypted content, which nobody can read, instructions, which
-each session repeats, and events and compacted histories that repeat items.
+each session repeats, and events and compacted histories that repeat items. Sessions of subagents
+are kept, and no trace is made of them.
 """
 
 import re
