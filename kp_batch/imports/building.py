@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kp_batch import bounds
-from kp_batch.bounds import VALUE_BYTES, parse, trace_budget, weight
+from kp_batch.bounds import TOO_LARGE, VALUE_BYTES, parse, trace_budget, weight
 from kp_batch.conversion.apply_rules import Row
 from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord
 from kp_batch.conversion.rules import Rules
@@ -165,6 +165,10 @@ class Builder:
     def _take(self, unit: Unit, merged: Merged, store: Store) -> None:
         result, number = self._result, self._work.merge.number
         result.seen_again += merged.seen_again
+        # Of the files, and not of the session: it stays until they are read again.
+        result.refused += ((file, "", _too_large_session()) for file in merged.left_out)
+        if self._lacks_records(unit):
+            merged.is_too_large = True
         result.only_gone += ((unit.name, digest) for digest in sorted(merged.only_gone))
         is_added_to = any(record.number == number for record in merged.records)
         has_new = is_added_to if is_session(unit.name) else merged.has_new(number)
@@ -176,6 +180,12 @@ class Builder:
         elif not is_added_to:
             return
         self._store(unit, merged)
+
+    def _lacks_records(self, unit: Unit) -> bool:
+        """Whether a trace was too large, and has not been read anew as a whole."""
+        merge = self._work.merge
+        is_read = merge.source != "stream" and {*unit.files} <= {*merge.read}
+        return unit.bytes > bounds.TRACE_BYTES and not is_read
 
     def _cut(self, unit: Unit, merged: Merged, store: Store) -> Unit:
         """A session once its turns are spooled."""
@@ -234,9 +244,10 @@ class Builder:
             result.left |= {*unit.blocks}
             unit = unit._replace(blocks=())
         stored = [x for x in merged.records if merged.is_replaced or x.number == number]
+        size = sum(len(record.content or b"") for record in merged.contents)
         unit = unit._replace(
             files=sorted({record.file for record in merged.records}),
-            bytes=sum(len(record.content or b"") for record in merged.contents),
+            bytes=max(size, unit.bytes) if merged.is_too_large else size,
         )
         self.keep(unit, self._placed(merged.packed(stored)))
 
@@ -265,6 +276,12 @@ class Builder:
             self._result.blocks.append(pack(self._packing))
         self._packing.clear()
         self._bytes = 0
+
+
+def _too_large_session() -> Rejected:
+    limit = f"{bounds.TRACE_BYTES >> 20} MiB"
+    message = f"its session takes more than {limit}, and stays as it was before"
+    return Rejected([TOO_LARGE], message)
 
 
 def _parsed(merged: Merged) -> Iterator[SourceRecord]:

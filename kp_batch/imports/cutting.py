@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from kp_batch.bounds import TOO_LARGE, TooLargeError, parse
+from kp_batch.bounds import TooLargeError, parse
 from kp_batch.conversion.conversation.sessions import FORGOTTEN
 from kp_batch.conversion.model import Format, InTurn, ReadItem, Rejected, Skipped, SourceRecord
 from kp_batch.conversion.rules import Rules
@@ -55,9 +55,6 @@ class Cutter:
 
     def cut(self, unit: str, merged: Merged) -> Cut:
         """Cut a session; blanks the lines of turns that are forgotten in its records."""
-        if merged.is_too_large:
-            fault = Rejected([TOO_LARGE], str(TooLargeError()))
-            return Cut(refused=[(merged.records[0].file, fault)])
         forgotten = list[tuple[str, bytes]]()
         if self.store.has_forgotten_ids:
             # What was forgotten as a turn is no part of a session, and the other way round.

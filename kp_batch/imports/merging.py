@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kp_batch import bounds
@@ -52,6 +52,9 @@ class Merge:
         if self.gone or self.forgotten:
             records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
         result = _limited(sorted(records))
+        if result.is_too_large and is_session(name) and new_by_file:
+            # Its turns are whole as they were: of more lines some would be cut off.
+            return replace(self.merged(name, before, ()), left_out=[*new_by_file])
         if before:
             stay = {record[1:4] for record in result.records}
             result.is_replaced = any(record[1:4] not in stay for record in before)
@@ -127,6 +130,7 @@ class Merged:
         contents: each once, with the record that had it first.
         is_replaced: whether records of before count no more.
         is_too_large: whether there were more than a trace may have, which are left out.
+        left_out: the files that have more of a session than there may be: it stays as it was.
         only_gone: the digests of the contents that only forgotten files have.
         seen_again: how many files had records of the unit before, and have some now.
     """
@@ -135,6 +139,7 @@ class Merged:
     contents: Sequence[Record] = ()
     is_replaced: bool = False
     is_too_large: bool = False
+    left_out: Sequence[int] = ()
     only_gone: AbstractSet[bytes] = field(default_factory=set[bytes])
     seen_again: int = 0
 

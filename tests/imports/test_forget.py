@@ -14,7 +14,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch import zstd
+from kp_batch import bounds, zstd
+from kp_batch.bounds import dump
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, Skipped
 from kp_batch.conversion.rules import load_rules
@@ -360,3 +361,19 @@ def test_an_archive_that_cannot_be_looked_into_stops_no_forgetting(
     (archive / STORE).write_bytes(b"no database")
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
     assert (done.traces, done.archives, done.unknown_archives) == (1, (), (str(archive),))
+
+
+def test_a_trace_that_was_too_large_is_not_built_of_what_a_forget_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, archive = tmp_path / "in", tmp_path / "out"
+    spans = [{**span("a", second), "say": "so " * 1_000} for second in range(3)]
+    for name, each in zip("xyz", spans, strict=True):
+        write_lines(source / f"{name}.jsonl", [each])
+    size = len(dump(spans[0]))
+    monkeypatch.setattr(bounds, "TRACE_BYTES", size + size // 2)
+    assert import_spans(source, archive).refused == {"too_large": 1}
+    forget(archive, files=[str(source / "x.jsonl")])
+    import_spans(source, archive, confidence={"always": 0.9})
+    assert [refusal["reasons"] for refusal in refusals(archive)] == [["too_large"]]
+    assert imported(archive) == {}

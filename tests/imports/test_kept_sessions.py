@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kp_batch import bounds
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, InTurn, Lines, ReadItem, SourceRecord
 from kp_batch.conversion.rules import Rules
@@ -212,6 +213,29 @@ def test_what_a_forgotten_turn_goes_on_with_stays_out(tmp_path: Path) -> None:
     night(FORMATS["claude-code"], source, archive)
     assert words(archive) == {"ask y": ["tell y"]}
     assert not is_anywhere(archive, "latecomer")
+
+
+@pytest.mark.parametrize("kind", TURNS)
+def test_a_session_that_gets_too_large_stays_as_it_was_and_that_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    form, source, archive = form_of(kind), tmp_path / "in", tmp_path / "out"
+    lines = TURNS[kind]()
+    write(source / "a.jsonl", *lines[:-2])
+    standing = night(form, source, archive).standing["refused"]
+    before = imported(archive)
+    more = {**lines[-1], "timestamp": "x" * 100_000}
+    write(source / "a.jsonl", *lines, more)
+    with monkeypatch.context() as patch:
+        patch.setattr(bounds, "TRACE_BYTES", 100_000)
+        assert night(form, source, archive).refused == {"too_large": 1}
+        other = always(confidence={"always": 0.9})
+        for rules in (other, ALWAYS):
+            assert night(form, source, archive, rules).standing["refused"] == standing + 1
+        assert imported(archive) == before
+    write(source / "a.jsonl", *lines)
+    assert night(form, source, archive).standing["refused"] == 0
+    assert set(words(archive)) == {"ask x", "ask y", "ask z"}
 
 
 def repeated(kind: str) -> Sequence[Line]:
