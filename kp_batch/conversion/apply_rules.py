@@ -148,6 +148,7 @@ _OPTIONS = {
     "success": "--success score:NAME:AT_LEAST or --success always",
     "confidence": "--confidence score:NAME:MIN:MAX or a number from 0 to 1",
     "task_domain": "--domain FIELD, or --domain =DOMAIN for all",
+    "created_at": "--created-at field:NAME, or --created-at TIME for all",
 }
 _IN_WORDS = {
     "bad_created_at": "the time at which it began is not told",
@@ -172,6 +173,8 @@ def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> 
         KpBatchError: names the options that are missing.
     """
     missing = [x for x in lacking(rules, reasons) if x not in form.decides]
+    if "bad_created_at" in reasons and rules.created_at == "start":
+        missing.append("created_at")
     if missing:
         options = "; and ".join(_OPTIONS[name] for name in missing)
         raise KpBatchError(

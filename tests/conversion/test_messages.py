@@ -11,11 +11,12 @@ import pytest
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import TraceDraft
+from kp_batch.errors import KpBatchError
 from kp_batch.imports.importing import import_traces
 from tests.support import GOLDEN
 from tests.support.commands import invoke
 from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
-from tests.support.importing import imported
+from tests.support.importing import imported, write_lines
 
 DATED = always(created_at="field:created_at")
 ROWS = GOLDEN / "imports" / "messages"
@@ -226,3 +227,9 @@ def test_a_file_of_other_columns_is_refused_by_name(tmp_path: Path) -> None:
     pl.DataFrame([{"text": "x"}]).write_parquet(tmp_path / "rows.parquet")
     ((_, refusal),) = drafted("messages", tmp_path, ALWAYS).refused
     assert refusal.message == "it has no column messages"
+
+
+def test_rows_without_a_time_fail_the_import_and_name_the_option(tmp_path: Path) -> None:
+    write_lines(tmp_path / "rows.jsonl", [{"messages": TALK}])
+    with pytest.raises(KpBatchError, match="give --created-at field:NAME, or --created-at TIME"):
+        import_traces(FORMATS["messages"], [str(tmp_path)], tmp_path / "out", ALWAYS)
