@@ -6,7 +6,7 @@ of a megabyte that is more memory than there may be.
 
 import heapq
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -133,17 +133,22 @@ def write_days(archive: Archive, changes: Changes, metadata: Mapping[str, str]) 
     moving, going = dict[str, set[str]](), dict[str, set[str]]()
     for day, id_, moves in changes.leaving():
         (moving if moves else going).setdefault(day, set()).add(id_)
-    new = {day: {*changes.ids(day)} | going.get(day, set()) for day in changes.days()}
-    changed = _write(archive, changes, going | new, metadata)
+    gaining = {*changes.days(), *going}
+
+    def old(day: str) -> set[str]:
+        return {*changes.ids(day), *going.get(day, ())}
+
+    changed = _write(archive, changes, gaining, old, metadata)
     # What a day has gained by now is written once more, without those that have left it.
-    left = {day: ids - new.get(day, set()) for day, ids in moving.items()}
-    return len(changed | _write(archive, None, left, metadata))
+    changed |= _write(archive, None, moving, lambda day: moving[day] - old(day), metadata)
+    return len(changed)
 
 
 def _write(
     archive: Archive,
     changes: Changes | None,
-    days: Mapping[str, Collection[str]],
+    days: Iterable[str],
+    without: Callable[[str], Collection[str]],
     metadata: Mapping[str, str],
 ) -> set[str]:
     """Write and store days, without some ids, and with what is new; returns the changed ones."""
@@ -151,7 +156,8 @@ def _write(
     archive.fetch(names.values())
     changed: set[str] = set()
     for day, name in names.items():
-        old, new = _old(archive.local_path(name), days[day]), _new(changes, day) if changes else ()
+        old = _old(archive.local_path(name), without(day))
+        new = _new(changes, day) if changes else ()
         rows = _merged(heapq.merge(old, new, key=itemgetter(0)))
         if archive.put(name, partial(_write_day, rows, metadata)):
             changed.add(day)
