@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from kp_batch.bounds import parse
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import Place, faults_of
@@ -164,19 +163,13 @@ class Rules(_Table):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The rules of a text of `as_json`; earlier versions stored what has no effect as well.
+        """The rules of a text of `as_json`.
 
         Raises:
             KpBatchError: only a later version has such rules.
         """
-        tables = parse(text)
-        confidence, domain = tables.get("confidence", {}), tables.get("task_domain", {})
-        if "always" in confidence:
-            tables["confidence"] = {"always": confidence["always"]}
-        if not domain.get("from"):
-            domain.pop("map", None)
         try:
-            return cls.model_validate(tables)
+            return cls.model_validate_json(text)
         except ValidationError as error:
             faults = faults_of(error, cls, _named(()))
             raise KpBatchError(
