@@ -64,10 +64,10 @@ def _is_too_large(draft: TraceDraft) -> bool:
     return (
         len(draft.steps) > bounds.VALUES
         or sum(map(len, texts)) > bounds.LINE_BYTES
-        or any(
-            # A letter takes 4 bytes at the most, so that short texts need not be encoded.
-            4 * len(text) > bounds.TEXT_BYTES < len(text.encode(errors="replace"))
-            for text in texts
+        # A letter takes 4 bytes at the most, so that short texts need not be encoded.
+        or (
+            4 * max(map(len, texts)) > bounds.TEXT_BYTES
+            and any(len(text.encode(errors="replace")) > bounds.TEXT_BYTES for text in texts)
         )
     )
 

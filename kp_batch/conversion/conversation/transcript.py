@@ -226,8 +226,8 @@ class Transcript:
         self._steps_of[id(call)] = call, [self.steps[-1]]
 
     def _add(self, kind: str, role: Role, **fields: object) -> None:
-        step = {"step_id": len(self.steps), "type": kind, **_FIELDS, "role": role}
-        self.steps.append({**step, **fields})
+        step = {"step_id": len(self.steps), "type": kind, **_FIELDS, "role": role, **fields}
+        self.steps.append(step)
 
 
 def _key(result: ToolResult) -> str:
