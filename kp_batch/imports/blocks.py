@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kp_batch import zstd
 from kp_batch.bounds import dump, parse
+from kp_batch.text import encodable
 
 _SESSION = "session "  # before the names of units that are sessions
 SIZE = 256 << 10  # bytes of the contents of a block, unless one record has more
@@ -31,6 +32,11 @@ class Record(NamedTuple):
     line: int | None  # of the file, where it has lines
     content: bytes | None  # JSON; None where an earlier record of the unit has the same
     digest: bytes | None = None  # of the content; None where the record has that
+
+
+def unit_of(trace: str) -> str:
+    """The unit of a trace, without what neither UTF-8 nor SQLite's lists can have."""
+    return encodable(trace).replace("\0", "\ufffd")
 
 
 def session_unit(name: str) -> str:

@@ -80,7 +80,8 @@ class Built:
         traces: how many have a day.
         counts: of these, and of those that the rules refuse.
         only_gone: what only forgotten files have: units, and digests.
-        forgotten: likewise, the lines of turns that are forgotten.
+        forgotten: likewise, the lines of turns that are forgotten, and turns of which only
+            forgotten files had any.
         seen_again: see `Merged`; of all units.
         turns: of sessions; see `turns`.
         cut: the sessions that were built.
@@ -99,7 +100,9 @@ class Built:
     traces: int = 0
     counts: ImportCounts = field(default_factory=ImportCounts)
     only_gone: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
-    forgotten: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+    forgotten: list[tuple[str, bytes | None]] = field(
+        default_factory=list[tuple[str, bytes | None]]
+    )
     seen_again: int = 0
     turns: Sequence[Run] = ()
     cut: list[str] = field(default_factory=list[str])

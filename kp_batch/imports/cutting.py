@@ -11,11 +11,11 @@ from kp_batch.conversion.conversation.sessions import FORGOTTEN
 from kp_batch.conversion.model import Format, InTurn, ReadItem, Rejected, Skipped, SourceRecord
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.blocks import Record, session_name
+from kp_batch.imports.blocks import Record, session_name, unit_of
 from kp_batch.imports.merging import BLANK, FIRST, Merged, forgotten_of
 from kp_batch.imports.reading import content_of, fault_of
 from kp_batch.imports.store import Store
-from kp_batch.text import encodable, one_line
+from kp_batch.text import one_line
 
 
 @dataclass
@@ -101,6 +101,10 @@ def _blank(
     return [forgotten_of(x, is_first=first) for x, first in lines.items()]
 
 
+def _name_of(trace: str) -> str:
+    return trace if trace == FORGOTTEN else unit_of(trace)
+
+
 class _Lines:
     """The lines of a file, parsed again each time that they are gone through."""
 
@@ -158,12 +162,12 @@ class _File:
     @property
     def traces(self) -> set[str]:
         """The names of the traces that it has records of."""
-        return {encodable(x.trace) for x in self.items if isinstance(x, SourceRecord)}
+        return {_name_of(x.trace) for x in self.items if isinstance(x, SourceRecord)}
 
     def parts(self, unit: str, gone: AbstractSet[str]) -> Iterator[Record]:
         """The records of traces but for some."""
         for position, (item, place) in enumerate(zip(self.items, self._places, strict=True)):
-            if isinstance(item, SourceRecord) and (trace := encodable(item.trace)) not in gone:
+            if isinstance(item, SourceRecord) and (trace := _name_of(item.trace)) not in gone:
                 number = self.records[place].number
                 content = unit.encode() + b"\0" + content_of(item)
                 yield Record(trace, number, self.id, position, item.line, content)
@@ -171,11 +175,13 @@ class _File:
     def lines_of(self, traces: AbstractSet[str]) -> Iterator[tuple[Record, bool]]:
         """The lines that belong to some traces, with whether one is the first of its trace."""
         of_turns = {
-            x for x, each in enumerate(self._turns) if each.turn and each.turn.trace in traces
+            x
+            for x, each in enumerate(self._turns)
+            if each.turn and _name_of(each.turn.trace) in traces
         }
         firsts: dict[str, int] = {}
         for item, place in zip(self.items, self._places, strict=True):
-            if isinstance(item, SourceRecord) and item.trace in traces:
+            if isinstance(item, SourceRecord) and _name_of(item.trace) in traces:
                 firsts.setdefault(item.trace, place)
                 of_turns.add(place)
         for place in sorted(of_turns):

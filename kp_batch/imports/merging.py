@@ -103,12 +103,12 @@ class Merge:
 def _of_session(before: _Contents, new: _Contents) -> Iterator[Record]:
     """The lines of a session's file, whose positions are their order.
 
-    A file that begins as it did is the same, with changed lines in their places; what it had below
-    its present end stays. One that begins otherwise was begun anew: what it had stays above.
+    A file that has its former first line is the same, with changed lines in their places; what it
+    had below its present end stays. Another one was begun anew: what it had stays above.
     """
     old = sorted(before.values(), key=lambda record: record.position)
     now = sorted(new.values(), key=lambda record: record.position)
-    if old and old[0].content != now[0].content:
+    if old and (old[0].content or b"", 0) not in new:
         shift = old[-1].position + 1
         yield from old
         added = (record for key, record in new.items() if key not in before)

@@ -19,10 +19,10 @@ from kp_batch.conversion.model import (
     SourceRecord,
 )
 from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
-from kp_batch.imports.blocks import Record, session_unit
+from kp_batch.imports.blocks import Record, session_unit, unit_of
 from kp_batch.imports.source_files import local_path
 from kp_batch.imports.spool import Run, Spool
-from kp_batch.text import encodable, one_line
+from kp_batch.text import one_line
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _read(
     budget = refusal_budget()
     for position, item in enumerate(items_of(form, file)):
         if isinstance(item, SourceRecord):
-            name, content = encodable(item.trace), content_of(item)
+            name, content = unit_of(item.trace), content_of(item)
             unit = session_unit(name) if form.turns else name
             spool.add(Record(unit, number, id_, position, item.line, content))
         else:

@@ -71,7 +71,7 @@ def build_turns(work: Work, part: int, touched: Sequence[str], sessions: frozens
     new: dict[str, list[Record]] = {name: [] for name in touched}
     for record in records_of_part(work.runs, part):
         new.setdefault(record.unit, []).append(record)
-    builder = Builder(work, (), Spool(work.folder / "none", 1))
+    builder, lost = Builder(work, (), Spool(work.folder / "none", 1)), list[str]()
     with Store(work.store) as store:
         ordered = sorted(new, key=place_of)
         for names in cut(
@@ -82,9 +82,13 @@ def build_turns(work: Work, part: int, touched: Sequence[str], sessions: frozens
             for record in _kept(work, store, others):
                 if record.unit in known:
                     new[record.unit].append(record)
+            lost += (name for name in names if not new[name])
             for name in names:
                 _build(builder, known.get(name) or Unit(name), new.pop(name))
-    return builder.finish()
+    built = builder.finish()
+    if work.merge.gone and work.rules.trace == "turn":  # a copy would bring them back
+        built.forgotten += ((name, None) for name in lost)
+    return built
 
 
 def _kept(work: Work, store: Store, names: Iterable[str]) -> Iterator[Record]:

@@ -377,3 +377,18 @@ def test_a_trace_that_was_too_large_is_not_built_of_what_a_forget_leaves(
     import_spans(source, archive, confidence={"always": 0.9})
     assert [refusal["reasons"] for refusal in refusals(archive)] == [["too_large"]]
     assert imported(archive) == {}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "\u2028'\"%_", "long" * 10_000])
+def test_a_trace_of_any_name_is_added_to_and_forgotten(tmp_path: Path, name: str) -> None:
+    source, archive = tmp_path / "in", tmp_path / "out"
+    write_lines(source / "x.jsonl", [span(name, 1)])
+    import_spans(source, archive)
+    write_lines(source / "y.jsonl", [span(name, 2)])
+    import_spans(source, archive)
+    [(id_, row)] = imported(archive).items()
+    assert len(row["steps"]) == 2
+    forget(archive, ids=[id_])
+    write_lines(source / "z.jsonl", [span(name, 3)])
+    import_spans(source, archive)
+    assert imported(archive) == {}

@@ -238,6 +238,34 @@ def test_a_session_that_gets_too_large_stays_as_it_was_and_that_is_reported(
     assert set(words(archive)) == {"ask x", "ask y", "ask z"}
 
 
+@pytest.mark.parametrize("kind", TURNS)
+def test_a_first_line_that_comes_later_is_the_first(tmp_path: Path, kind: str) -> None:
+    form, source, archive = form_of(kind), tmp_path / "in", tmp_path / "out"
+    lines = TURNS[kind]()
+    write(source / "a.jsonl", *lines[1:])
+    night(form, source, archive)
+    write(source / "a.jsonl", *lines)
+    assert night(form, source, archive).standing["refused"] == 0
+    night(form, source, tmp_path / "fresh")
+    assert imported(archive) == imported(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("kind", TURNS)
+def test_no_copy_of_a_file_that_is_forgotten_brings_its_turns_back(
+    tmp_path: Path, kind: str
+) -> None:
+    form, source, archive = form_of(kind), tmp_path / "in", tmp_path / "out"
+    lines = TURNS[kind]()
+    write(source / "a.jsonl", *lines)
+    write(source / "b.jsonl", *lines[: len(lines) // 3 + ("codex" in kind)])
+    night(form, source, archive)
+    forget(archive, files=[str(source / "a.jsonl")])
+    shutil.copy(source / "a.jsonl", source / "c.jsonl")
+    night(form, source, archive)
+    assert words(archive) == {"ask x": ["tell x"]}
+    assert not is_anywhere(archive, "ask y")
+
+
 def repeated(kind: str) -> Sequence[Line]:
     """A turn in which the same line stands several times, as of a tool that says the same."""
     if kind == "codex":
