@@ -26,7 +26,7 @@ class Record(NamedTuple):
     """
 
     unit: str  # the source's own: a trace, or a session
-    number: int  # of the import that read it
+    number: int  # of the file, among all that imports have read
     file: int  # its id in the store
     position: int  # among the records of the file
     line: int | None  # of the file, where it has lines

@@ -37,6 +37,7 @@ class Work:
         form: of the sources.
         rules: of the import.
         merge: how records come together.
+        number: of the import, as the store has it from then on.
         store: the path of the store.
         runs: what was read, see `spool`; or the turns of the sessions that were built.
         void: the files that turned out to be damaged: none of their records counts.
@@ -50,6 +51,7 @@ class Work:
     form: Format
     rules: Rules
     merge: Merge
+    number: int
     store: Path
     runs: Sequence[Run]
     void: frozenset[int]
@@ -173,7 +175,7 @@ class Builder:
         if self._lacks_records(unit):
             merged.is_too_large = True
         result.only_gone += ((unit.name, digest) for digest in sorted(merged.only_gone))
-        is_added_to = any(record.number == number for record in merged.records)
+        is_added_to = any(record.number >= number for record in merged.records)
         has_new = is_added_to if is_session(unit.name) else merged.has_new(number)
         is_built = has_new or merged.is_replaced or unit.name in self._touched
         if is_built and is_session(unit.name):
@@ -202,7 +204,7 @@ class Builder:
         result.refused += ((file, unit.name, refused) for file, refused in found.refused)
         result.skipped += found.skipped
         result.forgotten += found.forgotten
-        return unit._replace(number=work.merge.number, links=found.traces)
+        return unit._replace(number=work.number, links=found.traces)
 
     def built(self, unit: Unit, merged: Merged, *, has_new: bool) -> Unit:
         """A unit that is a trace, as it is once that is built."""
@@ -227,8 +229,8 @@ class Builder:
             result.leaving.append((unit.day, unit.name))
         is_as_before = state == unit.state and not has_new
         since = unit.since if is_as_before else work.now
-        number = work.merge.number
-        return unit._replace(number=number, day=day, state=state, since=since if state else None)
+        since = since if state else None
+        return unit._replace(number=work.number, day=day, state=state, since=since)
 
     def _made(
         self, name: str, merged: Merged, *, is_settled: bool
@@ -246,7 +248,7 @@ class Builder:
         if merged.is_replaced:
             result.left |= {*unit.blocks}
             unit = unit._replace(blocks=())
-        stored = [x for x in merged.records if merged.is_replaced or x.number == number]
+        stored = [x for x in merged.records if merged.is_replaced or x.number >= number]
         size = sum(len(record.content or b"") for record in merged.contents)
         unit = unit._replace(
             files=sorted({record.file for record in merged.records}),

@@ -81,6 +81,7 @@ def _forget(
         form=form,
         rules=Rules.from_json(state.rules),
         merge=Merge(state.number + 1, form.source, gone=gone, forgotten=forgotten),
+        number=state.number + 1,
         store=store.path,
         runs=(),
         void=frozenset(),

@@ -172,7 +172,7 @@ class _Plan:
             self.form.name,
             IMPORTER,
             self.rules.as_json(),
-            self.state.number + 1,
+            self.state.number + max(len(self.new), 1),
             sum(map(is_closed, self.source.inputs)),
         )
 
@@ -259,15 +259,15 @@ class _Import:
     def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Run]]:
         """Read files; returns those that are readable, the ids of the others, and runs."""
         plan, readable, runs, void = self._plan, set[str](), list[Run](), set[int]()
-        sizes = plan.source.sizes
+        sizes, first = plan.source.sizes, plan.state.number + 1
+        numbers = {path: (self._ids[path], first + place) for place, path in enumerate(plan.new)}
         groups = list(cut(plan.new.values(), lambda file: sizes[file.path], _GROUP_BYTES))
         begun = [
             workers.submit(
                 read_files,
                 plan.form,
                 [file for file in group if not file.refused],
-                {file.path: self._ids[file.path] for file in group},
-                plan.state.number + 1,
+                {file.path: numbers[file.path] for file in group},
                 Spool(self._folder / "read" / f"{place}", self._parts),
             )
             for place, group in enumerate(groups)
@@ -299,6 +299,7 @@ class _Import:
             form=plan.form,
             rules=plan.rules,
             merge=Merge(plan.state.number + 1, plan.form.source, frozenset(read)),
+            number=plan.next_state.number,
             store=self._store.path,
             runs=runs,
             void=void,

@@ -24,7 +24,7 @@ class Merge:
     """How records of before and new ones come together.
 
     Attributes:
-        number: of this import.
+        number: of the first file that this import has read; its records are new.
         source: of the format; see `Format.source`.
         read: the files that this import has read.
         gone: the files that are forgotten.
@@ -144,8 +144,8 @@ class Merged:
     seen_again: int = 0
 
     def has_new(self, number: int) -> bool:
-        """Whether the import of this number was the first to read any content."""
-        return any(record.number == number for record in self.contents)
+        """Whether any content was read first in a file of this number, or later."""
+        return any(record.number >= number for record in self.contents)
 
     def packed(self, records: Sequence[Record]) -> Sequence[Record]:
         """Some of the records as they are stored: each content in the first of all that has it."""

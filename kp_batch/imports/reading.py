@@ -41,14 +41,14 @@ class FilesRead:
 
 
 def read_files(
-    form: Format, inputs: Sequence[Input], ids: Mapping[str, int], number: int, spool: Spool
+    form: Format, inputs: Sequence[Input], numbers: Mapping[str, tuple[int, int]], spool: Spool
 ) -> FilesRead:
-    """Read inputs, whose files have these ids, in the import of this number."""
+    """Read inputs, whose files have these ids and numbers."""
     faults: dict[str, Rejected] = {}
     dropped: list[tuple[str, Rejected | Skipped]] = []
     for file in inputs:
         try:
-            others = list(_read(form, file, ids[file.path], number, spool))
+            others = list(_read(form, file, *numbers[file.path], spool))
         except (TooLargeError, UnreadableError) as error:
             faults[file.path] = fault_of(error)
         else:

@@ -4,7 +4,7 @@ CREATE TABLE state (
     format TEXT NOT NULL,
     importer INTEGER NOT NULL, -- the version of how records become traces
     rules TEXT NOT NULL, -- JSON
-    number INTEGER NOT NULL, -- of the last import
+    number INTEGER NOT NULL, -- of the last file that was read; another one after each import
     closed INTEGER NOT NULL -- folders that could not be read
 );
 
@@ -26,7 +26,7 @@ CREATE TABLE units (
     blocks TEXT NOT NULL, -- ids, in which its records are; JSON
     files TEXT NOT NULL, -- ids, from which these are; JSON
     bytes INTEGER NOT NULL, -- of these
-    number INTEGER NOT NULL, -- of the last import that built it
+    number INTEGER NOT NULL, -- the state's, after the last import that built it
     day TEXT, -- in which the trace is; null if in none
     state TEXT, -- 'waiting' for its root; 'skipped', as it is no agent's
     since TEXT, -- the time at which its last new record was read, for one with a state

@@ -655,3 +655,14 @@ def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
         "  passed over 1 ExpertSOP",
         f"  standing   1 refused: see {archive}/_refused.jsonl",
     ]
+
+
+def test_what_a_night_reads_counts_in_the_order_of_paths(nights: Path, archive: Path) -> None:
+    """Whether a file is new or was read before."""
+    said_by = {**span("x", 1), "say": "first"}
+    write_lines(nights / "d.jsonl", [said_by])
+    import_spans(nights, archive)
+    write_lines(nights / "b.jsonl", [{**said_by, "say": "of b"}])
+    write_lines(nights / "d.jsonl", [said_by, {**said_by, "say": "of d"}])
+    import_spans(nights, archive)
+    assert said(archive)["x"] == ["first", "of b", "of d"]
