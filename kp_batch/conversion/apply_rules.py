@@ -173,7 +173,7 @@ def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> 
         KpBatchError: names the options that are missing.
     """
     missing = [x for x in lacking(rules, reasons) if x not in form.decides]
-    if "bad_created_at" in reasons and rules.created_at == "start":
+    if "bad_created_at" in reasons and rules.created_at == "start" and not form.has_times:
         missing.append("created_at")
     if missing:
         options = "; and ".join(_OPTIONS[name] for name in missing)

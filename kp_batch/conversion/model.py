@@ -156,6 +156,7 @@ class Format:
             has no more still count. A "document" is complete: records that it had before it was
             rewritten count no more. Records of a "registry" still count, too, but traces that it
             has no more are counted as deleted.
+        has_times: whether a trace says when it began; else a rule has to.
         has_spans: whether a trace is a tree of spans, whose root another system may have.
         prefix: before a trace's native id, in its id in the archive.
         turns: cuts a file of a session into its traces: turns, or by the rules the session. Takes
@@ -172,6 +173,7 @@ class Format:
     sniff: Callable[[str, bytes], Any] = lambda _path, _content: None
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
+    has_times: bool = True
     has_spans: bool = False
     prefix: str = "kp:trace:"
     turns: Callable[[str, Lines, Rules], Iterator[ReadItem | InTurn]] | None = None

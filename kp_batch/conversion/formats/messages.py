@@ -148,4 +148,5 @@ FORMAT = Format(
     records=records,
     draft=draft,
     source="document",
+    has_times=False,
 )
