@@ -7,7 +7,7 @@ that only one day is in memory at a time.
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
@@ -26,6 +26,23 @@ DAY_MS: Final = 86_400_000
 WEEKDAY_LOAD: Final = np.array([1.0, 1.1, 1.1, 1.0, 0.9, 0.45, 0.4])
 UNSCORED_SHARE: Final = 0.04  # of traces: their engine left its placeholder, 0
 TIED_SHARE: Final = 0.04  # of traces, made at the same time as the one before in their burst
+
+# As most archives have it: without roles, ids of calls, system messages and tools.
+_SCHEMA: Final = pl.Schema(
+    {
+        **TRACE,
+        "task": pl.Struct({"objective": pl.String}),
+        "steps": pl.List(
+            pl.Struct(
+                [
+                    field
+                    for field in cast("pl.Struct", cast("pl.List", TRACE["steps"]).inner).fields
+                    if field.name not in ("role", "call_id")
+                ]
+            )
+        ),
+    }
+)
 
 
 def write_sample(
@@ -64,7 +81,7 @@ def write_sample(
 
 def _write(path: Path, rows: list[Row]) -> Path:
     # Statistics would take a quarter of a small file, and no reader prunes by them.
-    pl.DataFrame(rows, TRACE, orient="row").write_parquet(
+    pl.DataFrame(rows, _SCHEMA, orient="row").write_parquet(
         path, compression="zstd", compression_level=6, statistics=False
     )
     return path
