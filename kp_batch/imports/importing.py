@@ -55,7 +55,7 @@ IMPORTER = 12  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
 _PROCESSES = 8  # at the most: one process joins their results, and keeps no more of them busy
 _GROUP_BYTES = 16 << 20  # of files that are read by one call
-_PART_BYTES = 4 << 20  # of files, for each part
+_PART_BYTES = 8 << 20  # of files, for each part
 _PARTS = 1_024  # at the most
 _SKIPPED_FOR = timedelta(days=30)  # that records of units that are no agent's are kept
 
@@ -321,7 +321,7 @@ class _Import:
             known = read & {each.id for each in plan.known.values() if each.stamp is not None}
             names |= {unit.name for unit in store.units_of_files(known)}
         if not is_done(plan.archive, plan.state.number):
-            names |= {*store.values("SELECT name FROM units WHERE number = ?", plan.state.number)}
+            names |= {*store.built_by(plan.state.number)}
         yield from sorted(names)
 
     def _count_before(self, readable: set[str]) -> int:
