@@ -23,7 +23,7 @@ class Cut:
     """What a session comes to.
 
     Attributes:
-        parts: the records of its traces, each with the session before its content; see `part_of`.
+        parts: the records of its traces; the content of each begins with the session and a NUL.
         traces: that have any.
         refused: what comes to none, with its file.
         skipped: likewise what is only counted, by kind.

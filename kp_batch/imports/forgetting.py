@@ -75,7 +75,7 @@ def _forget(
     touched = {*names, *(unit.name for unit in store.units_of_files(gone))}
     touched |= {each for unit in store.units(names).values() for each in unit.links}
     if not is_done(archive, state.number):
-        touched |= {*store.values("SELECT name FROM units WHERE number = ?", state.number)}
+        touched |= {*store.built_by(state.number)}
     forgotten: set[tuple[str, bytes | None]] = {(name, None) for name in names}
     work = Work(
         form=form,

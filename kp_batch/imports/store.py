@@ -138,6 +138,10 @@ class Store:
                 if not set(ids).isdisjoint(unit.files):
                     yield unit
 
+    def built_by(self, number: int) -> list[str]:
+        """The units that the import of this number was the last to build."""
+        return self.values("SELECT name FROM units WHERE number = ?", number)
+
     def waiting(self, until: str) -> list[str]:
         """The units that wait, and have had no new record since then."""
         query = "SELECT name FROM units WHERE state = 'waiting' AND since <= ?"
@@ -172,10 +176,6 @@ class Store:
         """What is forgotten of units: digests, or None where that is all."""
         query = "SELECT * FROM forgotten WHERE unit IN (SELECT value FROM json_each(?))"
         return {*self.connection.execute(query, [json.dumps([*names])])}
-
-    def all_forgotten(self) -> list[str]:
-        """The names of the units that are forgotten as a whole."""
-        return self.values("SELECT unit FROM forgotten WHERE digest IS NULL")
 
     @cached_property
     def has_forgotten_ids(self) -> bool:
