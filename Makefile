@@ -41,7 +41,8 @@ lint: install
 	$(BIN)/lint-imports
 
 torture: install
-	KP_LAW_EXAMPLES=200 $(BIN)/pytest tests/laws/test_incremental_equals_full.py
+	$(BIN)/pytest --hypothesis-profile torture -m hypothesis
+	KP_LAW_EXAMPLES=200 $(BIN)/pytest --hypothesis-profile torture tests/laws/test_incremental_equals_full.py
 	KP_DAMAGE_EXAMPLES=100 $(BIN)/pytest tests/conversion/test_damage.py
 	$(BIN)/python -m tests.support.killing 60
 	$(BIN)/python -m tests.bench.large worst

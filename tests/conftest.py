@@ -46,7 +46,9 @@ NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)}
 # Threads of torch that spin while they wait take three times as long where others use the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-settings.register_profile("suite", deadline=None)  # machines are shared: no test is timed
+# Machines are shared, so no test is timed; and who changes nothing finds nothing new that fails.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("torture", deadline=None)
 settings.load_profile("suite")
 
 

@@ -991,6 +991,14 @@ def test_a_session_of_codex_whose_header_is_lost_is_refused(
     assert "its first line is lost" in made.refused[-1][1].message
 
 
+def test_an_empty_line_before_a_header_loses_nothing(tmp_path: Path) -> None:
+    path = rollout(tmp_path, meta(id="s"), started(1), asked("go"), answer("so"))
+    path.write_text("\n" + path.read_text())
+    made = drafted("codex", path)
+    assert made.draft.objective == "go"
+    assert made.refused == []
+
+
 def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:
     begun = event("task_started", 1, turn_id="7")
     path = rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so"))

@@ -61,6 +61,7 @@ _COMPLETES = ("task_complete", "turn_complete", "turn_aborted")
 _AT_ONCE = 1.0  # seconds between lines that are copied, at most
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
+_LOST = "its first line is lost, which says whose session it is"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 _NAME = re.compile(r"rollout-.{19}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # of a file
 
@@ -75,13 +76,21 @@ def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: each line is a record, of which only what may count is kept."""
+    """See `Format`: each line is a record, of which only what may count is kept.
+
+    Raises:
+        UnreadableError: it is no session, or its first line is lost, see `_LOST`.
+    """
     name = sessions.session_of(path)
+    is_known = bool(_NAME.match(name))  # whose session it is
     for item in own_lines(path, _is_own, "session of Codex"):
         if isinstance(item, Rejected):
+            if not is_known:  # of two headers, a fork's own may be the lost one
+                raise UnreadableError(_LOST)
             yield item
             continue
         number, line = item
+        is_known = is_known or line.get("type") == "session_meta" or _is_bare_header(line)
         if _is_unknown(line):
             yield Skipped(f"line of an unknown kind: {line.get('type')}")
         yield SourceRecord(name, _kept(line), number)
@@ -138,14 +147,11 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
     session = _Session(
         by_session=rules.trace == "session", file=name, has_events=_has_events(lines)
     )
-    last = 0
     for number, line in lines:
         if not line:
             yield from session.forget(is_first=line is not None)
             yield InTurn(number, session.turn)
             continue
-        session.is_headless = session.is_headless or (not session.meta and number > last + 1)
-        last = number
         kind, payload = session.parted(line)
         if kind == "session_meta" and session.is_header(payload):
             session.meta = payload
@@ -157,7 +163,7 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
         yield from session.take(number, kind, payload, line.get("timestamp"))
         yield InTurn(number, session.turn)
         if session.has_turn and not session.meta:  # it may be a subagent's, or a fork's
-            raise UnreadableError("its first line is lost, which says whose session it is")
+            raise UnreadableError(_LOST)
     yield from session.end()
     if not session.has_turn:
         yield Skipped("session without a prompt")
@@ -208,14 +214,12 @@ class _Session(sessions.SessionFile):
         file: its name.
         has_events: see `_has_events`.
         meta: the payload of its first line; empty as long as that is not read.
-        is_headless: whether a line is lost that may have been the first.
         own_from: the line from which on a fork has turns of its own; 0 in another session.
     """
 
     file: str
     has_events: bool
     meta: Json = field(default_factory=dict[str, object])
-    is_headless: bool = False
     own_from: int = 0
     is_bare: bool = False
     has_turn: bool = False
@@ -247,7 +251,7 @@ class _Session(sessions.SessionFile):
         """Whether a header is the session's own: a fork has its parent's below that."""
         if self.meta:
             return False
-        return meta.get("id") in (None, "", self._name) if self._name else not self.is_headless
+        return not self._name or meta.get("id") in (None, "", self._name)
 
     @property
     def is_subagents(self) -> bool:
