@@ -3,12 +3,13 @@
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
 import time
 import venv
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,7 +40,8 @@ LONG = (
     "sweep",
 )
 NOT_QUICK = ("process", "prefect", "model", "slow")
-QUICK_S = 0.5  # of processor time, which others on the machine hardly change
+QUICK_S = 0.5  # of processor time; others on the machine change it, so nothing fails by it
+TAKEN = "processor_s"  # the property of a test that has it
 # A file of which no test is quick: what it imports, torch and Prefect say, takes its time as well.
 NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)})$", re.MULTILINE)
 
@@ -53,7 +55,7 @@ settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    quick = f"only tests that are not marked {', '.join(NOT_QUICK)}, each within {QUICK_S} s"
+    quick = f"only tests that are not marked {', '.join(NOT_QUICK)}; names those over {QUICK_S} s"
     parser.addoption("--quick", action="store_true", help=quick)
     parser.addoption("--telling", action="store_true", help="only these, and those marked telling")
 
@@ -93,13 +95,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Let no quick test take longer than it may; what its fixtures take is not counted."""
+    """Note what a test takes, for the summary; what its fixtures take is not counted."""
     began = time.process_time()
     yield
-    took = time.process_time() - began
-    if item.config.option.quick and took > QUICK_S:
-        more = f"took {took:.1f} s of processor time, and a quick test may take {QUICK_S}"
-        pytest.fail(f"{more}: make it cheaper, or mark it `slow`", pytrace=False)
+    item.user_properties.append((TAKEN, time.process_time() - began))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -118,6 +117,15 @@ def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("HF_HOME", os.environ.get("HF_HOME") or f"{own}/huggingface")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ending_signals() -> None:
+    """Signals end the commands of tests, also where nohup or a script's `&` began the suite."""
+    handlers = {signal.SIGHUP: lambda *_: None, signal.SIGINT: signal.default_int_handler}
+    for number, handler in handlers.items():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)  # which no command inherits
 
 
 @pytest.fixture(autouse=True)
@@ -222,9 +230,23 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return missing_programs(config)
 
 
+def slow_quick_tests(passed: Iterable[pytest.TestReport]) -> list[str]:
+    """What to say of quick tests that took too long."""
+    took = [(each.nodeid, dict(each.user_properties)[TAKEN]) for each in passed]
+    return [
+        f"{name} took {seconds:.1f} s of processor time, and a quick test may take {QUICK_S}: "
+        "make it cheaper, or mark it `slow`"
+        for name, seconds in took
+        if seconds > QUICK_S
+    ]
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say it again at the end, where it is read."""
+    """Say it again at the end, where it is read; and in the quick lane, what is not quick."""
     for line in missing_programs(config):
         terminalreporter.write_line(line, red=True, bold=True)
+    if config.option.quick:
+        for line in slow_quick_tests(terminalreporter.stats.get("passed", [])):
+            terminalreporter.write_line(line, yellow=True)

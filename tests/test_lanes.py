@@ -39,7 +39,7 @@ def test_of_a_process():
 @pytest.mark.telling
 def test_telling(): ...
 """
-TOO_LONG = "took 0.7 s of processor time, and a quick test may take 0.5: make it cheaper"
+TOO_LONG = r"took \d\.\d s of processor time, and a quick test may take 0\.5: make it cheaper"
 A_PROCESS = "this test starts a process or a server: mark it `process`"
 
 
@@ -67,13 +67,16 @@ def run(folder: Path, *options: str, path: str = os.environ["PATH"]) -> tuple[se
 
 
 @pytest.mark.telling
-def test_check_has_the_quick_ones_and_fails_each_that_is_not(tmp_path: Path) -> None:
-    passed, output = run(tmp_path, "--quick")
-    assert passed == {"quick", "sleeps"}
-    assert re.findall(r"FAILED .*::test_(\w+) - (.*)", output) == [
-        ("calculates", f"Failed: {TOO_LONG}, or mark it `slow`"),
-        ("starts_a_process", f"RuntimeError: {A_PROCESS}"),
-    ]
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_check_fails_what_starts_a_process_and_names_what_takes_long(
+    tmp_path: Path, workers: str
+) -> None:
+    _, output = run(tmp_path, "--quick", "--numprocesses", workers)
+    failed = re.findall(r"FAILED .*::test_(\w+) - (.*)", output)
+    assert failed == [("starts_a_process", f"RuntimeError: {A_PROCESS}")]
+    named = re.findall(rf"::test_(\w+) {TOO_LONG}, or mark it `slow`", output)
+    assert named == ["calculates"]
+    assert "1 failed, 3 passed" in output
 
 
 def test_test_has_the_quick_ones_and_the_telling_ones(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import time
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
 import pytest
 from click.shell_completion import BashComplete
+from filelock import FileLock, Timeout
 
 from kp_batch.cli import kp_batch as group
 from kp_batch.cli import run as rescoring
@@ -38,6 +40,7 @@ from tests.support.commands import (
     command,
     invoke,
     linux,
+    until,
     working,
 )
 from tests.support.folders import contents, listing
@@ -169,24 +172,31 @@ def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
 @pytest.mark.process
 @pytest.mark.usefixtures("no_page")
 def test_a_run_that_waits_works_once_the_other_has_ended_and_publishes_nothing_if_nothing_is_to_do(
-    scored: Scored,
+    scored: Scored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_report(scored.warehouse, ThreadExecutor())
     before = contents(scored.warehouse)
-    with holding(HOLD, scored.warehouse) as holder, working(*scored.run, "--wait") as run:
-        assert run.stdout
-        assert run.stderr
+    waits: list[float] = []
+
+    def acquire(lock: FileLock, timeout: float) -> Any:
+        with pytest.raises(Timeout):
+            wait(lock, 0)
+        waits.append(timeout)
         assert holder.stdin
-        time.sleep(3)  # without --wait it would end in one
-        assert run.poll() is None
         holder.stdin.close()
-        assert run.wait(timeout=30) == 0
-        assert run.stdout.readline().startswith("nothing to do: 120 traces")
-        assert not run.stderr.read()
+        return wait(lock, timeout)
+
+    wait = FileLock.acquire
+    with holding(HOLD, scored.warehouse) as holder:
+        monkeypatch.setattr(FileLock, "acquire", acquire)
+        done = invoke(*scored.run, "--wait")
+    assert waits == [-1]  # for ever
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("nothing to do: 120 traces")
     after = contents(scored.warehouse)
     for own in (".", "kp.lock", "last-run.log", "last-run.json"):
         before.pop(own, None)
-        after.pop(own)
+        after.pop(own, None)
     assert after == before
     assert {"kp.duckdb", "manifest.json", "report.html"} <= after.keys()
 
@@ -445,7 +455,8 @@ def tamper(warehouse: Path) -> str:
 
 def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> None:
     copy = scored.copy(tmp_path / "wh")
-    time.sleep(1)
+    ended = (copy.warehouse / "manifest.json").stat().st_mtime
+    until(lambda: time.time() > ended + 1, 5)
     done = invoke("vacuum", "--keep", "1s", "--warehouse", copy.warehouse)
     assert done.returncode == 0, done.stderr
     assert re.match("removed: [1-9][0-9]* files, 0 facts, 0 raw rows, 0 vectors", done.stdout)

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -543,22 +543,31 @@ def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second.run(archive, threshold=0.5)
-    readers: list[subprocess.Popen[str]] = []
+    seen: list[object] = []
+    asks = threading.Event()
+
+    def read() -> None:
+        seen.extend(first.ask("SELECT settings::JSON ->> 'threshold' FROM manifest"))
+
+    def asked(folder: Path) -> Any:
+        if threading.current_thread() is reader:
+            asks.set()
+        return sync_lock(folder)
 
     @contextmanager
     def slowly(*arguments: Any) -> Iterator[None]:
-        query = "SELECT settings::JSON ->> 'threshold' AS it FROM manifest"
-        command = [sys.executable, "-m", "kp_batch", "sql", query, "--warehouse", first.url]
-        readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        time.sleep(4)
+        reader.start()
+        asks.wait(60)
+        reader.join(0.3)  # it waits for the writer, or has seen the older settings
         with noticed(*arguments):
             yield
 
-    noticed = mirror.noticed
+    reader, noticed, sync_lock = threading.Thread(target=read), mirror.noticed, mirror.sync_lock
     monkeypatch.setattr(mirror, "noticed", slowly)
+    monkeypatch.setattr(mirror, "sync_lock", asked)
     with first.here() as folder, writing(folder, wait=False):
-        [reader] = readers
-        assert "0.5" in reader.communicate(timeout=60)[0]
+        reader.join(60)
+        assert seen == [("0.5",)]
 
 
 @pytest.mark.usefixtures("no_page")
