@@ -47,7 +47,6 @@ class Sniffed:
         return json.loads(sniffed)
 
 
-_HEAD = 64 << 10  # bytes
 _FAULT = '[["'  # how stamps of faults begin
 _NO_NAME = Rejected(["unreadable_file"], "its name is no UTF-8: rename it")
 
@@ -179,7 +178,7 @@ def content_of(path: str) -> bytes:
 
 def head_of(path: str, stamp: str) -> bytes:
     """The first 64 kB of a file with a stamp, which show what it is."""
-    size = min(size_of(stamp), _HEAD)
+    size = min(size_of(stamp), bounds.HEAD_BYTES)
     if size and is_url(path):
         bucket, name = bucket_and_path(path)
         return bucket.beginning(name, size)

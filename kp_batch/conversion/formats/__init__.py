@@ -3,10 +3,14 @@
 import copyreg
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import cache, partial
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
+from kp_batch import bounds
 from kp_batch.conversion.formats import (
     atif,
     claude_code,
@@ -21,6 +25,7 @@ from kp_batch.conversion.formats import (
     phoenix,
     pi,
 )
+from kp_batch.conversion.formats.json_files import beginning
 from kp_batch.conversion.model import Format, Input, LocalPath, Read, Rejected, SourceRecord
 from kp_batch.errors import KpBatchError, is_of_machine, is_passing
 
@@ -35,6 +40,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 )
 _FILES = 5  # that are tried
 _RECORDS = 5  # of each
+_LOOKS = 100  # into files, to choose those
 
 
 def _format_of(name: str) -> Format:
@@ -48,9 +54,11 @@ copyreg.pickle(Format, lambda form: (_format_of, (form.name,)))
 def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Format:
     """The one format of which the first files that can be read have traces.
 
+    The beginnings of JSON show it, or else the whole files.
+
     Args:
         paths: of the source's files.
-        read: gives the beginning of a file.
+        read: gives the first `HEAD_BYTES` of a file.
         local_path: gives the path of a file on this machine.
 
     Raises:
@@ -59,12 +67,14 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
             another try may succeed, see `is_passing`.
     """
     denied: list[OSError] = []
-    try:
-        found = [x for x in FORMATS.values() if _matches(x, paths, read, local_path, denied)]
-    except OSError as error:
-        raise _unreachable(error) from error
-    if len(found) == 1:
-        return found[0]
+    found: list[Format] = []
+    for opened in (partial(_beginning_of, read=read, local_path=local_path), local_path):
+        try:
+            found = _matching(paths, read, opened, denied)
+        except OSError as error:
+            raise _unreachable(error) from error
+        if len(found) == 1:
+            return found[0]
     if denied and not found:
         raise _unreachable(denied[0])
     if not found:
@@ -77,15 +87,48 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
     raise KpBatchError(f"the source may be {which}; name the format in place of auto")
 
 
+@contextmanager
+def _beginning_of(path: str, read: Read, local_path: LocalPath) -> Generator[Path]:
+    """A short file that begins as a long one of JSON; or else the file itself."""
+    head = read(path)
+    content = beginning(path, head) if len(head) >= bounds.HEAD_BYTES else b""
+    if not content:
+        with local_path(path) as file:
+            yield file
+        return
+    with TemporaryDirectory(prefix="kp-import-") as folder:
+        file = Path(folder, path.rpartition("/")[2])
+        file.write_bytes(content)
+        yield file
+
+
+def _matching(
+    paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
+) -> list[Format]:
+    """The formats of which the first files have records; each file is fetched once."""
+    with ExitStack() as stack:
+
+        @cache
+        def once(path: str) -> AbstractContextManager[Path]:
+            return nullcontext(stack.enter_context(local_path(path)))
+
+        return [form for form in FORMATS.values() if _matches(form, paths, read, once, denied)]
+
+
 def _matches(
     form: Format, paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
 ) -> bool:
     if form is otlp.FORMAT:  # which MLflow's archives are, too
         paths = [path for path in paths if not path.endswith(mlflow.ARCHIVED)]
+    looks = iter(range(_LOOKS))
+
+    def look(path: str) -> object:
+        return form.sniff(path, read(path) if next(looks, None) is not None else b"")
+
     with _passing_over(denied):
-        inputs = form.inputs(paths, lambda path: form.sniff(path, read(path)))
-        readable = [file for file in inputs if not file.refused]
-        return any(_has_records(form, file, local_path, denied) for file in readable[:_FILES])
+        inputs = form.inputs(paths, look)
+        readable = islice((file for file in inputs if not file.refused), _FILES)
+        return any(_has_records(form, file, local_path, denied) for file in readable)
     return False
 
 

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -38,6 +39,10 @@ _UNFINISHED = "unfinished_line"  # which a later import finds whole
 
 
 _FIRST_LINES = 100  # among which a file shows what it is
+_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # which protobuf has early, and JSON not
+_TOKEN = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|([][{},])', re.DOTALL)
+_ENDS = {b"{": b"}", b"[": b"]"}
+_LINES = (".jsonl", ".ndjson")
 
 
 class CutError(UnreadableError):
@@ -106,6 +111,42 @@ class _Unpacked(io.RawIOBase):
     def close(self) -> None:
         self._packed.close()
         super().close()
+
+
+def begins_json(head: bytes) -> bool:
+    """Whether a content that begins so is a JSON object, or a list, or lines of these."""
+    return head.lstrip().startswith((b"{", b"[")) and not _CONTROLS.search(head)
+
+
+def beginning(path: str, head: bytes) -> bytes:
+    """The first lines of a file of JSON, or its one value without what comes late in it.
+
+    Empty if it is no JSON, or its first line is longer.
+
+    Args:
+        path: of the file, whose ending shows whether it has lines.
+        head: how it begins; it may be packed.
+    """
+    with unpacked(io.BufferedReader(io.BytesIO(head)), may_lack_end=True) as file:
+        text = file.read(bounds.HEAD_BYTES)
+    if not begins_json(text):
+        return b""
+    is_of_lines = any(ending in path.lower() for ending in _LINES)
+    return text[: text.rfind(b"\n") + 1] if is_of_lines else _closed(text)
+
+
+def _closed(text: bytes) -> bytes:
+    """The values that a text begins with; of one that goes on, its parts up to there."""
+    complete = cut = 0  # where the last value ends, and the last part
+    ends = due = b""  # brackets
+    for token in _TOKEN.finditer(text):
+        bracket = token[1]
+        if bracket is None:  # a string
+            continue
+        ends = _ENDS[bracket] + ends if bracket in _ENDS else ends[bracket != b"," :]
+        cut, due = token.start() if bracket == b"," else token.end(), ends
+        complete = complete if ends else token.end()
+    return text[: max(complete, text.rfind(b"\n") + 1)] if complete else text[:cut] + due
 
 
 def read_json(path: Path) -> object:

@@ -1,6 +1,5 @@
 """Reads files of OTLP: requests as JSON or protobuf, each packed by itself or not."""
 
-import re
 from collections.abc import Iterator, Sequence
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -11,6 +10,7 @@ from kp_batch.bounds import Budget, TooLargeError, refusal_budget
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.formats.json_files import (
     CutError,
+    begins_json,
     is_zstd,
     opened,
     parsed,
@@ -26,7 +26,6 @@ _PACKED = ("", ".gz", ".zst")
 ENDINGS = tuple(x + y for x in (*_JSON, ".pb", ".binpb") for y in _PACKED)
 _JSON_ENDINGS = tuple(x + y for x in _JSON for y in _PACKED)
 _HEAD = 64  # bytes that show what a file is
-_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # which protobuf has early, and JSON not
 _MALFORMED = "malformed_json"
 _NO_REQUEST = "no export request of OTLP"
 
@@ -47,15 +46,11 @@ def read_requests(path: Path) -> Iterator[Request]:
     with opened(path, may_lack_end=True) as file:
         head = file.read(_HEAD)
     is_stream = is_zstd(head[4:])  # of messages that are packed one by one
-    if not is_stream and (path.name.lower().endswith(_JSON_ENDINGS) or _begins_json(head)):
+    if not is_stream and (path.name.lower().endswith(_JSON_ENDINGS) or begins_json(head)):
         return read_json_values(path)
     if not head:
         raise UnreadableError("it is empty (0 bytes)")
     return _one_request(path) if head.startswith(b"\n") else _stream(path)
-
-
-def _begins_json(head: bytes) -> bool:
-    return head.lstrip().startswith((b"{", b"[")) and not _CONTROLS.search(head)
 
 
 def _one_request(path: Path) -> Iterator[Request]:
