@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import HashingVectorizer
 
 from kp_batch.embedding import encoders, minilm, model_files
 from kp_batch.embedding.encoder import checked
@@ -105,6 +104,8 @@ def test_hashing_depends_on_nothing_but_the_text() -> None:
 @pytest.mark.slow
 @given(texts=st.lists(st.text() | st.sampled_from(["Ein Wort", "x y", "\0", "金融 data"])))
 def test_hashing_counts_as_scikit_learn_does(texts: list[str]) -> None:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
     counted = HashingVectorizer(
         n_features=384, ngram_range=(1, 2), token_pattern=r"\w+", norm=None
     ).transform(texts or [""])[: len(texts)]

@@ -4,17 +4,16 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from kp_batch.embedding import attention, minilm, precision
-from kp_batch.embedding.attention import Lengths, _by_length, _on_gpu
+from kp_batch.embedding import minilm, precision
 from kp_batch.embedding.chunks import count_vectors
 from kp_batch.embedding.first_pieces import first_pieces
 from kp_batch.embedding.minilm import WINDOW, MiniLM
@@ -28,6 +27,9 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.runs import config, scores
 from tests.support.vector_stores import Opened
+
+if TYPE_CHECKING:
+    import torch
 
 pytestmark = pytest.mark.model
 
@@ -119,9 +121,15 @@ def test_the_tokeniser_is_the_one_that_transformers_makes_of_the_same_files() ->
 
 
 def by_the_formula(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, lengths: list[int], scale: float
-) -> torch.Tensor:
+    query: "torch.Tensor",
+    key: "torch.Tensor",
+    value: "torch.Tensor",
+    lengths: list[int],
+    scale: float,
+) -> "torch.Tensor":
     """Attention written out, a window at a time: shape (pieces, heads, dimensions)."""
+    import torch
+
     attended: list[torch.Tensor] = []
     for q, k, v in zip(
         *(tensor.double().split(lengths, 1) for tensor in (query, key, value)), strict=True
@@ -132,14 +140,16 @@ def by_the_formula(
 
 
 def on_no_card(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    starts: torch.Tensor,
+    query: "torch.Tensor",
+    key: "torch.Tensor",
+    value: "torch.Tensor",
+    starts: "torch.Tensor",
     *others: object,
     scale: float,
-) -> torch.Tensor:
+) -> "torch.Tensor":
     """Takes what the card's kernel takes."""
+    import torch
+
     same, longest, longest_key = others
     lengths = starts.diff().tolist()
     assert same is starts
@@ -151,12 +161,16 @@ def on_no_card(
 
 
 @pytest.mark.parametrize("way", ["fused", "in products", "on the card"])
-@pytest.mark.parametrize(
-    ("kind", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)], ids=str
-)
+@pytest.mark.parametrize(("name", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-2)])
 def test_attention_stays_within_each_window(
-    way: str, kind: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+    way: str, name: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+
+    from kp_batch.embedding import attention
+    from kp_batch.embedding.attention import Lengths, _by_length, _on_gpu
+
+    kind = getattr(torch, name)
     monkeypatch.setattr(attention, "varlen_attn", on_no_card)
     monkeypatch.setattr(attention, "_fused_is_slow", lambda _: way == "in products")
     attend = _on_gpu if way == "on the card" else _by_length
@@ -208,6 +222,8 @@ def test_the_company_of_a_text_changes_its_vector_by_less_than_verify_tolerates(
 def test_a_processor_that_does_not_compute_in_bf16_is_known(
     processor: list[str], monkeypatch: pytest.MonkeyPatch, *, is_native: bool
 ) -> None:
+    import torch
+
     has = dict.fromkeys(processor, True) | {"amx_tile": False}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
 
 import kp_batch.ingest.scan
 import kp_batch.ingest.stage
@@ -124,6 +123,8 @@ def correlation(first: np.ndarray, second: np.ndarray) -> Any:
     """Of the ranks; of scores that are all one there is none."""
     if min(len(set(first)), len(set(second))) < 2:
         return None
+    from scipy.stats import spearmanr
+
     return pytest.approx(float(spearmanr(first, second).statistic))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from scipy import stats
 
 from kp_batch.report import findings as module
 from kp_batch.report import parts as parts_module
@@ -171,6 +170,8 @@ def test_only_a_name_that_a_command_line_can_hold_is_in_a_question() -> None:
 def test_of_many_that_are_compared_one_has_to_be_as_far_off_as_bonferroni_asks(
     among: int, degrees: float
 ) -> None:
+    from scipy import stats
+
     far = stats.t.ppf(1 - 0.025 / among, degrees) / stats.t.ppf(0.975, degrees)
     assert clearly(among, degrees + 1) == pytest.approx(far, rel=0.06)
 

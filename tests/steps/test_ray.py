@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import settings as trying
 from hypothesis import strategies as st
 from polars.exceptions import PanicException
-from ray.cluster_utils import Cluster as Nodes
 
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
@@ -39,6 +38,9 @@ from tests.support.commands import children, is_running, until
 from tests.support.lawful import assert_same
 from tests.support.runs import config
 from tests.support.sample import write_sample
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster as Nodes
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.process]
 
@@ -66,8 +68,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def nodes() -> Iterator["Nodes"]:
     """A cluster that runs already."""
+    from ray.cluster_utils import Cluster as Nodes
+
     head = {"num_cpus": 3, "num_gpus": 2}
     made = Nodes(initialize_head=True, head_node_args=head)
     try:
@@ -333,7 +337,7 @@ except ArchiveError as error:
 
 
 @pytest.fixture(scope="module")
-def on_nodes(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def on_nodes(nodes: "Nodes", tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """What parts have left that were done on a cluster that runs already, and what was printed."""
     folder = tmp_path_factory.mktemp("on nodes")
     code = ON_NODES.format(folder=str(folder), address=nodes.address)
@@ -394,7 +398,7 @@ def kp_batch(*arguments: object, **how: Any) -> subprocess.Popen[str]:
 
 
 def test_a_node_that_is_lost_costs_nothing_but_time(
-    tmp_path: Path, archive: Path, alone: Path, nodes: Nodes
+    tmp_path: Path, archive: Path, alone: Path, nodes: "Nodes"
 ) -> None:
     """A run on a cluster of two nodes, one of which goes in the middle."""
     lost = nodes.add_node(num_cpus=1)

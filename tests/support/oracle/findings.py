@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from scipy import stats
 
 from kp_batch.report.finding import Finding
 from tests.support.oracle.answers import is_near
@@ -38,6 +37,8 @@ class Told:
 
 def times_its_margin(among: int, degrees: float) -> float:
     """How far off 0 the least likely of so many is, of nothing but chance, in one of 20 pages."""
+    from scipy import stats
+
     t = stats.t if math.isfinite(degrees) else stats.norm
     of = (degrees,) if math.isfinite(degrees) else ()
     return float(t.ppf(1 - 0.025 / among, *of) / t.ppf(0.975, *of))
