@@ -44,7 +44,7 @@ torture: install
 	$(BIN)/pytest --hypothesis-profile torture -m hypothesis
 	KP_LAW_EXAMPLES=200 $(BIN)/pytest --hypothesis-profile torture tests/laws/test_incremental_equals_full.py
 	KP_DAMAGE_EXAMPLES=100 $(BIN)/pytest tests/conversion/test_damage.py
-	$(BIN)/python -m tests.support.killing 60
+	$(BIN)/python -m tests.support.kill.runs 60
 	$(BIN)/python -m tests.bench.large worst
 	$(BIN)/python -m tests.support.damage
 

@@ -20,11 +20,11 @@ import kp_batch.pipeline.rescore  # noqa: F401 (what each run imports is no time
 from kp_batch.report import build as reporting
 from kp_batch.steps import step as steps
 from tests.support import ROOT
-from tests.support.browser import CHROMIUM
-from tests.support.buckets import make_bucket, s3_server
-from tests.support.commands import restored_log
-from tests.support.prefect_server import PrefectServer, server_of_suite
-from tests.support.unprivileged import Invoke, invoking
+from tests.support.processes.browser import CHROMIUM
+from tests.support.processes.buckets import make_bucket, s3_server
+from tests.support.processes.commands import restored_log
+from tests.support.processes.prefect_server import PrefectServer, server_of_suite
+from tests.support.processes.unprivileged import Invoke, invoking
 
 # Files that take a minute and more, which no worker shall begin when the others have ended.
 LONG = (

@@ -15,8 +15,8 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import Settings
 from kp_batch.text import format_duration
 from kp_batch.warehouse.manifest import Manifest
-from tests.support.profiles import LEGAL
-from tests.support.runs import least
+from tests.support.make.profiles import LEGAL
+from tests.support.make.runs import least
 
 DAY = timedelta(days=1)
 

@@ -23,7 +23,7 @@ from kp_batch.files import (
 from kp_batch.project import load_project
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.audits import load_audits
-from tests.support.commands import invoke
+from tests.support.processes.commands import invoke
 
 
 def write(path: Path, text: str, error: type[BaseException] | None = None) -> None:

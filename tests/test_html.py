@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kp_batch.html import Displayed, card, fields_of
 from kp_batch.rendering import Beside, Facts, Head, Part, Row, Table, TextSpan, as_lines, as_text
 from kp_batch.text import printable
-from tests.support.cells import Shown, is_harmless
+from tests.support.read.html import Shown, is_harmless
 
 HOSTILE = [
     "<script>alert(1)</script>",

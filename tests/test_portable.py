@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archives import trace, write_jsonl
+from tests.support.make.archives import trace, write_jsonl
 
 # What Python has on Linux alone, and not on macOS; /proc and /sys are not there either.
 ELSEWHERE = """

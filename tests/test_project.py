@@ -20,8 +20,8 @@ from kp_batch.settings import TABLES
 from kp_batch.warehouse.audits import load_audits
 from kp_batch.warehouse.reasons import Reason
 from tests.support import ROOT
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import invoke
 
 # What is of one command alone, or stands before all tables.
 ELSEWHERE = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kp_batch.start import configured_api
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke, kp_batch
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import invoke, kp_batch
 
 pytestmark = pytest.mark.process
 

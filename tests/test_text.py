@@ -11,9 +11,9 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.text import aligned, width
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.processes.commands import invoke
 
 
 @pytest.mark.parametrize(

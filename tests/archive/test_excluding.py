@@ -19,9 +19,9 @@ from kp_batch.operations.preview import plan
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import plan_text
 from kp_batch.storage.store import store_at
-from tests.support.archives import trace, write_jsonl
-from tests.support.queries import ask
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.read.queries import ask
 
 # --- against plain loops ---
 

@@ -32,12 +32,12 @@ from kp_batch.report.run_summary import Summary, as_text
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.reader import connect
-from tests.support import runs
-from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
-from tests.support.buckets import fill
-from tests.support.commands import restored_log
-from tests.support.folders import keep, restore
-from tests.support.runs import config
+from tests.support.make import runs
+from tests.support.make.archives import trace, write_damaged, write_jsonl, write_parquet
+from tests.support.make.runs import config
+from tests.support.processes.buckets import fill
+from tests.support.processes.commands import restored_log
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

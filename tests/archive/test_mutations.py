@@ -25,10 +25,10 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import step, table, trace, write_jsonl, write_parquet
 from tests.support.damage.chance import damaged, damaged_parquet, damaged_value
 from tests.support.damage.changes import as_json
-from tests.support.runs import facts
+from tests.support.make.archives import step, table, trace, write_jsonl, write_parquet
+from tests.support.make.runs import facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 MOST_MB = 1_000

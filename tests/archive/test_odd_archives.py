@@ -13,7 +13,8 @@ import pytest
 from kp_batch.archive.sources import discover
 from kp_batch.errors import ArchiveError, UnreadableError
 from kp_batch.planning.timeline import TIMELINE
-from tests.support.archives import (
+from tests.support.damage.parquet_files import damage_page, other_kind
+from tests.support.make.archives import (
     SCHEMA,
     read,
     retyped,
@@ -23,8 +24,7 @@ from tests.support.archives import (
     write_jsonl,
     write_parquet,
 )
-from tests.support.damage.parquet_files import damage_page, other_kind
-from tests.support.ingesting import take_in
+from tests.support.read.intake import take_in
 
 
 @pytest.mark.parametrize("kind", [None, pa.null()], ids=str)

@@ -29,7 +29,9 @@ from kp_batch.archive.sources import content_digest, discover, is_cut, stat_file
 from kp_batch.errors import UnreadableError
 from kp_batch.schemas import ROWS, TIMESTAMP, TRACE
 from kp_batch.text import time_of
-from tests.support.archives import (
+from tests.support.damage.parquet_files import damage_page
+from tests.support.damage.table import Damage, damages
+from tests.support.make.archives import (
     OUTCOME,
     SCHEMA,
     STEP,
@@ -41,8 +43,6 @@ from tests.support.archives import (
     write_jsonl,
     write_parquet,
 )
-from tests.support.damage.parquet_files import damage_page
-from tests.support.damage.table import Damage, damages
 
 AT = "2026-01-05T08:00:00.250Z"
 TRACES = [

@@ -13,9 +13,9 @@ from kp_batch.archive.file_formats import parquet_batches
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.errors import UnreadableError
-from tests.support.archives import SCHEMA, read, retyped, step, trace, write_parquet
 from tests.support.damage.places import write
 from tests.support.damage.table import ARCHIVE, Damage, damages_at, lower_limits
+from tests.support.make.archives import SCHEMA, read, retyped, step, trace, write_parquet
 
 TOO_LARGE = ["too_large"]
 

@@ -13,8 +13,8 @@ from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_
 from kp_batch.operations import live
 from kp_batch.schemas import STEP_TYPES
 from tests.support import ROOT
-from tests.support.archives import read, step, trace, write_jsonl, write_parquet
-from tests.support.rejected_rows import ACCEPTED, EVERYTHING, GOOD, REFUSED, REFUSED_JSON
+from tests.support.make.archives import read, step, trace, write_jsonl, write_parquet
+from tests.support.make.rejected_rows import ACCEPTED, EVERYTHING, GOOD, REFUSED, REFUSED_JSON
 
 NO_TYPE = f"none of {', '.join(STEP_TYPES)}"
 EVERY_CODE = [

@@ -17,7 +17,7 @@ import polars as pl
 from scipy import stats
 
 from kp_batch.warehouse.catalog import create_macros
-from tests.support.measured import ask_of
+from tests.support.read.means import ask_of
 
 DRAWS = 2_000
 TASKS = (5, 10, 30, 100)

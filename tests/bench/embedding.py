@@ -14,7 +14,7 @@ from kp_batch.embedding.model_files import find_minilm
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.staging import Staging
 from tests.bench.measuring import medians
-from tests.support.sleeping import Sleeping, embed_staged, stage
+from tests.support.make.slow_model import Sleeping, embed_staged, stage
 
 TEXTS = 512 if torch.cuda.is_available() else 16
 REPEATED = 3

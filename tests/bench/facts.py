@@ -17,8 +17,8 @@ from kp_batch.runs.run import Run
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.staging import Staging
 from tests.bench.measuring import medians
-from tests.support.sample import write_sample
-from tests.support.tiny_traces import Traces, write_traces
+from tests.support.make.sample import write_sample
+from tests.support.make.tiny_traces import Traces, write_traces
 
 SAMPLE, TINY, TIMES = 50_000, 200_000, 5
 # Whose numbers both have.

@@ -21,8 +21,8 @@ from kp_batch.report.findings import findings
 from kp_batch.report.kinds import novelty, outcomes, trends, units
 from kp_batch.report.labels import ALL
 from tests.bench.planted import Asked, Claim, Count, Trials, counts
-from tests.support import planted as plan
-from tests.support.planted import Planted, build_catalog, plant
+from tests.support.make import planted as plan
+from tests.support.make.planted import Planted, build_catalog, plant
 
 DRAWS = 200
 _AGENTS, _FRAMEWORKS = 12, 4

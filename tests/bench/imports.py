@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 
 from tests.bench.measuring import measured
-from tests.support.shuffled_spans import RULES, SPANS, write_spans
+from tests.support.formats.shuffled_spans import RULES, SPANS, write_spans
 
 TRACES, FILES = 100_000, 8
 

@@ -26,7 +26,7 @@ from string import Template
 
 from tests.bench.measuring import measured
 from tests.support import ROOT
-from tests.support.tiny_traces import BEGIN, DAY, Traces, write_traces
+from tests.support.make.tiny_traces import BEGIN, DAY, Traces, write_traces
 
 _RUN = "run $archive --warehouse $warehouse --report --no-prefect"
 _WEIGHTS = """[profiles.default]

@@ -27,8 +27,8 @@ from typing import Any
 import duckdb
 from scipy import stats
 
-from tests.support import planted as plan
-from tests.support.planted import Agent, Planted, build_catalog, plant
+from tests.support.make import planted as plan
+from tests.support.make.planted import Agent, Planted, build_catalog, plant
 
 DRAWS = 100
 BOUNDS: dict[str, Callable[[int], tuple[int, int]]] = {

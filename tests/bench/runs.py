@@ -21,8 +21,8 @@ from kp_batch.vectors import Float32s
 from kp_batch.warehouse.snapshot import parquet_relation
 from tests.bench.measuring import measured, medians
 from tests.support import ROOT
-from tests.support.publications import files_of
-from tests.support.tiny_traces import BEGIN, Traces, write_traces
+from tests.support.make.publications import files_of
+from tests.support.make.tiny_traces import BEGIN, Traces, write_traces
 
 TRACES = int(os.environ.get("KP_BENCH_TRACES", "1_000_000"))
 DAYS, CAPACITY, TIMES = 3_650, 1_000, 5

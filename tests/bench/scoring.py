@@ -18,8 +18,8 @@ import polars as pl
 import kp_batch as kp
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.support.sample.archive import write_sample
-from tests.support.tiny_traces import Traces, write_traces
+from tests.support.make.sample.archive import write_sample
+from tests.support.make.tiny_traces import Traces, write_traces
 
 TIMES = int(os.environ.get("KP_BENCH_TIMES", "9"))
 _STATUS, _REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sample import write_sample
+from tests.support.make.sample import write_sample
 
 
 @pytest.fixture(scope="module")

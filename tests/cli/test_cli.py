@@ -34,8 +34,9 @@ from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
-from tests.support.archives import trace, write_jsonl, write_parquet
-from tests.support.commands import (
+from tests.support.make.archives import trace, write_jsonl, write_parquet
+from tests.support.make.publications import files_of, publish_nothing
+from tests.support.processes.commands import (
     check_signal,
     command,
     invoke,
@@ -43,9 +44,8 @@ from tests.support.commands import (
     until,
     working,
 )
-from tests.support.folders import contents, listing
-from tests.support.holding import HOLD, holding
-from tests.support.publications import files_of, publish_nothing
+from tests.support.processes.holder import HOLD, holding
+from tests.support.read.folders import contents, listing
 
 PLANNED = [
     "reasons",

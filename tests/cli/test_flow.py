@@ -16,8 +16,8 @@ import pytest
 
 from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import (
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import (
     check_signal,
     children,
     is_running,
@@ -26,7 +26,7 @@ from tests.support.commands import (
     until,
     working,
 )
-from tests.support.prefect_server import PrefectServer
+from tests.support.processes.prefect_server import PrefectServer
 
 pytestmark = pytest.mark.prefect
 

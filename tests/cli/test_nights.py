@@ -22,10 +22,10 @@ from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.publication import found as begin
 from kp_batch.warehouse.run_result import GOOD
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke, is_running, linux, until, working
-from tests.support.folders import contents, keep, restore
-from tests.support.schemas import schema_of
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import invoke, is_running, linux, until, working
+from tests.support.read.folders import contents, keep, restore
+from tests.support.read.schemas import schema_of
 
 pytestmark = pytest.mark.slow
 

@@ -21,10 +21,10 @@ from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explain_
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl, write_parquet
-from tests.support.commands import invoke
-from tests.support.folders import keep, restore
-from tests.support.unprivileged import Invoke, asks, kp_batch, mode
+from tests.support.make.archives import trace, write_jsonl, write_parquet
+from tests.support.processes.commands import invoke
+from tests.support.processes.unprivileged import Invoke, asks, kp_batch, mode
+from tests.support.read.folders import keep, restore
 
 ACCESS = "give this user access, or run as another"
 

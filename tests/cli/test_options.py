@@ -9,7 +9,7 @@ import pytest
 from kp_batch.cli.options import SettingsCommand, config_of
 from kp_batch.config import RescoreConfig
 from kp_batch.settings import TABLES, Settings
-from tests.support.runs import least
+from tests.support.make.runs import least
 
 FLAGS = [name for name, field in RescoreConfig.model_fields.items() if field.annotation is bool]
 OF_PROJECTS = [

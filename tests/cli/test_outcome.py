@@ -20,10 +20,10 @@ from kp_batch.errors import BusyError, EncoderError, StorageError, WarehouseErro
 from kp_batch.operations.preview import Preview
 from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import held, invoke, linux, working
-from tests.support.holding import HOLD, holding
-from tests.support.schemas import schema_of
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import held, invoke, linux, working
+from tests.support.processes.holder import HOLD, holding
+from tests.support.read.schemas import schema_of
 
 MAIN = "from kp_batch.cli import main; main()"
 COUNTS = RunCounts(

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from kp_batch.warehouse.manifest import require_manifest
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.folders import contents, keep, restore
-from tests.support.importing import kp_trace, write_json
+from tests.support.imports.importing import kp_trace, write_json
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import contents, keep, restore
 
 pytestmark = pytest.mark.slow
 

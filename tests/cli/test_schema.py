@@ -19,10 +19,10 @@ from kp_batch.cli import _MODULES
 from kp_batch.cli import kp_batch as group
 from kp_batch.operations.score import score_lines
 from kp_batch.scoring.profiles import load_profiles
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.importing import kp_trace, write_json
-from tests.support.schemas import NAMES, SCHEMAS, schema_files, schema_of
+from tests.support.imports.importing import kp_trace, write_json
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import invoke
+from tests.support.read.schemas import NAMES, SCHEMAS, schema_files, schema_of
 
 
 def valid(name: str, value: Any) -> bool:
@@ -94,7 +94,7 @@ def test_a_schema_is_one_of_its_draft(name: str) -> None:
 
 def test_the_schemas_are_in_the_documentation() -> None:
     there = {path.name: path.read_text("utf-8") for path in SCHEMAS.iterdir()}
-    assert there == schema_files(), "write them anew: python -m tests.support.reference"
+    assert there == schema_files(), "write them anew: python -m tests.support.docs.reference"
 
 
 @pytest.mark.telling

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kp_batch.pipeline.rescore import rescore_and_report
-from tests.support.archives import trace, write_jsonl
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
 
 pytestmark = pytest.mark.process
 

@@ -22,8 +22,10 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.last_run import LastRuns
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import (
+from tests.support.formats.atif import short
+from tests.support.imports.importing import write_json
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import (
     check_signal,
     children,
     command,
@@ -33,9 +35,7 @@ from tests.support.commands import (
     until,
     working,
 )
-from tests.support.formats.atif import short
-from tests.support.holding import HOLD, holding
-from tests.support.importing import write_json
+from tests.support.processes.holder import HOLD, holding
 
 pytestmark = pytest.mark.process
 

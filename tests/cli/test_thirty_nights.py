@@ -19,10 +19,10 @@ import pytest
 
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl, write_parquet
-from tests.support.commands import held, linux
-from tests.support.folders import contents, keep, restore
-from tests.support.holding import HOLD, holding
+from tests.support.make.archives import trace, write_jsonl, write_parquet
+from tests.support.processes.commands import held, linux
+from tests.support.processes.holder import HOLD, holding
+from tests.support.read.folders import contents, keep, restore
 
 pytestmark = [pytest.mark.process, linux]
 

@@ -11,10 +11,10 @@ from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
-from tests.support import drafting
-from tests.support.drafting import ALWAYS, always, converted, transcript
 from tests.support.formats.atif import agent, at, result, short, trajectory, user
-from tests.support.importing import imported, write_json
+from tests.support.imports import drafting
+from tests.support.imports.drafting import ALWAYS, always, converted, transcript
+from tests.support.imports.importing import imported, write_json
 
 BY_REWARD = always(
     success={"score": "reward", "at_least": 1},

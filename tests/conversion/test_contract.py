@@ -11,9 +11,9 @@ from kp_batch.conversion.formats import FORMATS, detect_format
 from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
 from tests.support import GOLDEN
-from tests.support.drafting import Conversion
-from tests.support.import_kits import ASKED, KITS, SECONDS, Kit
-from tests.support.importing import imported, refusals
+from tests.support.formats.kits import ASKED, KITS, SECONDS, Kit
+from tests.support.imports.drafting import Conversion
+from tests.support.imports.importing import imported, refusals
 
 
 def of_kits(names: Iterable[str]) -> pytest.MarkDecorator:

@@ -11,9 +11,9 @@ import pytest
 from kp_batch.bounds import breaks_off
 from kp_batch.conversion.conversation.messages import JsonText
 from tests.support import GOLDEN
-from tests.support.agent_runs import LOOKED, LOOKS, ROOT, SYSTEMS, THERE
-from tests.support.drafting import Conversion, converted
+from tests.support.formats.agent_runs import LOOKED, LOOKS, ROOT, SYSTEMS, THERE
 from tests.support.formats.otlp import TALK, Span, agent, chat, request, span, text
+from tests.support.imports.drafting import Conversion, converted
 
 TALKED = json.dumps(TALK)
 SAID = json.dumps([text("assistant", "so it is")])

@@ -9,8 +9,8 @@ import pytest
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
-from tests.support.damage.examples import Damage, damage_one, examples, is_read, told, touched
-from tests.support.drafting import ALWAYS, Conversion, always, converted
+from tests.conversion.damaged_examples import Damage, damage_one, examples, is_read, told, touched
+from tests.support.imports.drafting import ALWAYS, Conversion, always, converted
 
 EXAMPLES = int(os.environ.get("KP_DAMAGE_EXAMPLES", "3"))  # of each
 RULES = {"knowledgepulse": load_rules(None, {}), "messages": always(created_at="field:created_at")}

@@ -8,9 +8,9 @@ import pytest
 
 from kp_batch.conversion import dialects
 from kp_batch.conversion.conversation.attributes import FlatAttributes, OtelSpan
-from tests.support import drafting
-from tests.support.drafting import Conversion, always, transcript
 from tests.support.formats.otlp import TALK, Span, agent, chat, request, span, text
+from tests.support.imports import drafting
+from tests.support.imports.drafting import Conversion, always, transcript
 
 
 def made_of(folder: Path, *spans: Span) -> Conversion:

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from kp_batch.imports.importing import IMPORTER
-from tests.support import import_digests
-from tests.support.import_digests import TOLD, digests, main
+from tests.support.imports.digests import TOLD, digests, main
 
-AGAIN = "run `python -m tests.support.import_digests`"
+AGAIN = "run `python -m tests.support.imports.digests`"
 
 
 def test_fixtures_come_to_other_traces_only_by_another_importer() -> None:
@@ -21,7 +20,7 @@ def test_fixtures_come_to_other_traces_only_by_another_importer() -> None:
 
 def test_they_are_not_noted_where_it_was_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     before = TOLD.read_bytes()
-    monkeypatch.setattr(import_digests, "digests", lambda: {"otlp": "another"})
+    monkeypatch.setattr("tests.support.imports.digests.digests", lambda: {"otlp": "another"})
     with pytest.raises(SystemExit, match=r"raise IMPORTER first: .* from otlp"):
         main()
     assert TOLD.read_bytes() == before

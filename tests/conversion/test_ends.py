@@ -13,10 +13,10 @@ from kp_batch.conversion.conversation.messages import Message
 from kp_batch.conversion.conversation.spans import AgentRun, Span, draft
 from kp_batch.conversion.model import TraceDraft
 from kp_batch.conversion.rules import load_rules
-from tests.support.agent_runs import RUNS, SYSTEMS
-from tests.support.drafting import ALWAYS, always, converted
 from tests.support.formats import atif, inspect, sessions
-from tests.support.importing import kp_trace, write_json
+from tests.support.formats.agent_runs import RUNS, SYSTEMS
+from tests.support.imports.drafting import ALWAYS, always, converted
+from tests.support.imports.importing import kp_trace, write_json
 
 AT_END = always(created_at="end")
 NOW = "2026-05-01T09:00:09Z"  # after all steps

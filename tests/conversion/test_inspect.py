@@ -14,10 +14,10 @@ from kp_batch.conversion.formats import inspect
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
-from tests.support import drafting
-from tests.support.drafting import ALWAYS, always, transcript
 from tests.support.formats.inspect import FIRST, TALK, USER, log, row, sample, write_eval
-from tests.support.importing import imported, refusals, write_json
+from tests.support.imports import drafting
+from tests.support.imports.drafting import ALWAYS, always, transcript
+from tests.support.imports.importing import imported, refusals, write_json
 
 RULES = always(
     success={"score": "match", "at_least": 1},

@@ -11,11 +11,11 @@ from kp_batch.conversion.conversation.attributes import FlatAttributes
 from kp_batch.conversion.conversation.instructions import system_of, tools_of, tools_text
 from kp_batch.conversion.conversation.messages import Message, ToolCall, ToolResult
 from kp_batch.conversion.conversation.transcript import Transcript
-from tests.support.agent_runs import SYSTEMS, Step, call, result, says, user
-from tests.support.drafting import always, converted, drafted
 from tests.support.formats import atif, inspect
-from tests.support.importing import kp_trace, write_json
-from tests.support.telling import WRITERS, format_of
+from tests.support.formats.agent_files import WRITERS, format_of
+from tests.support.formats.agent_runs import SYSTEMS, Step, call, result, says, user
+from tests.support.imports.drafting import always, converted, drafted
+from tests.support.imports.importing import kp_trace, write_json
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}}
 FUNCTION = {"name": "look", "description": "Looks.", "parameters": SCHEMA}

@@ -16,10 +16,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from kp_batch.conversion.formats import FORMATS
-from tests.support.agent_runs import SYSTEMS, Row, Step
-from tests.support.agent_talks import TALKERS, TALKS
-from tests.support.formats.sessions import REMINDER, text
-from tests.support.telling import (
+from tests.conversion.unseen import INSERTED, RECORDS, UNSEEN, UNSEEN_PART
+from tests.support.formats.agent_files import (
     WRITERS,
     Files,
     Outcome,
@@ -29,7 +27,9 @@ from tests.support.telling import (
     told_of,
     usual,
 )
-from tests.support.unseen import INSERTED, RECORDS, UNSEEN, UNSEEN_PART
+from tests.support.formats.agent_runs import SYSTEMS, Row, Step
+from tests.support.formats.agent_talks import TALKERS, TALKS
+from tests.support.formats.sessions import REMINDER, text
 
 SESSIONS = [system for system in TALKERS if format_of(system) in ("claude-code", "codex", "pi")]
 OF_OTHER_PARTS = ("phoenix", "OpenInference", "OpenLLMetry", "Strands", "knowledgepulse")

@@ -20,9 +20,9 @@ from kp_batch.conversion.formats.knowledgepulse import FORMAT
 from kp_batch.conversion.model import SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.imports.source_files import content_of, local_path
-from tests.support.drafting import Conversion, converted, transcript
 from tests.support.formats.knowledgepulse import registry, unit
-from tests.support.importing import import_all, imported, kp_trace, write_json
+from tests.support.imports.drafting import Conversion, converted, transcript
+from tests.support.imports.importing import import_all, imported, kp_trace, write_json
 
 CUT = "{cut"
 

@@ -14,8 +14,6 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
 from kp_batch.text import time_of
-from tests.support import drafting
-from tests.support.drafting import Conversion, always, transcript
 from tests.support.formats.langfuse import (
     ASK,
     CALL,
@@ -27,7 +25,9 @@ from tests.support.formats.langfuse import (
     observation,
     root,
 )
-from tests.support.importing import imported, refusals, write_json
+from tests.support.imports import drafting
+from tests.support.imports.drafting import Conversion, always, transcript
+from tests.support.imports.importing import imported, refusals, write_json
 
 if TYPE_CHECKING:
     from kp_batch.conversion.model import Input

@@ -13,9 +13,9 @@ from kp_batch.conversion.formats.langsmith import FORMAT, records
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
-from tests.support import drafting
-from tests.support.drafting import Conversion, always, converted, transcript
-from tests.support.importing import imported
+from tests.support.imports import drafting
+from tests.support.imports.drafting import Conversion, always, converted, transcript
+from tests.support.imports.importing import imported
 
 RULES = always(
     success={"score": "right", "at_least": 0.5},

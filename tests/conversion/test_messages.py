@@ -14,9 +14,9 @@ from kp_batch.conversion.model import TraceDraft
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.importing import import_traces
 from tests.support import GOLDEN
-from tests.support.commands import invoke
-from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
-from tests.support.importing import imported, write_lines
+from tests.support.imports.drafting import ALWAYS, always, converted, drafted, transcript
+from tests.support.imports.importing import imported, write_lines
+from tests.support.processes.commands import invoke
 
 DATED = always(created_at="field:created_at")
 ROWS = GOLDEN / "imports" / "messages"

@@ -12,9 +12,9 @@ from kp_batch.conversion.formats import detect_format, mlflow
 from kp_batch.conversion.model import SourceRecord, TraceDraft
 from kp_batch.files import open_regular
 from tests.support import GOLDEN
-from tests.support.drafting import always, drafted, transcript
+from tests.support.formats.kits import KITS, SECONDS
 from tests.support.formats.otlp import TALK, agent, attributes, chat, request, span, text
-from tests.support.import_kits import KITS, SECONDS
+from tests.support.imports.drafting import always, drafted, transcript
 
 Row = dict[str, Any]
 RECORDED = GOLDEN / "imports" / "mlflow"

@@ -20,17 +20,17 @@ from kp_batch import zstd
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.importing import import_traces
-from tests.support.commands import invoke
 from tests.support.damage.chance import damaged, damaged_in_place, damaged_parquet, damaged_value
 from tests.support.damage.changes import as_json
 from tests.support.formats.atif import short
 from tests.support.formats.inspect import log, sample, write_eval
+from tests.support.formats.kits import AT, KITS, SECONDS
 from tests.support.formats.knowledgepulse import registry
 from tests.support.formats.otlp import TALK, agent, chat, request, text
+from tests.support.formats.otlp_protobuf import encoded, stream
 from tests.support.formats.rows import ROWS
-from tests.support.import_kits import AT, KITS, SECONDS
-from tests.support.importing import imported, kp_trace, named, refusals
-from tests.support.otlp_protobuf import encoded, stream
+from tests.support.imports.importing import imported, kp_trace, named, refusals
+from tests.support.processes.commands import invoke
 
 pytestmark = pytest.mark.slow
 

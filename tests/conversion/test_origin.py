@@ -10,9 +10,9 @@ import pytest
 
 from kp_batch.archive.file_formats.parquet import is_read
 from kp_batch.conversion.rules import Rules
-from tests.support.drafting import ALWAYS, always, converted
-from tests.support.import_kits import AT, SECONDS, inspect, langfuse, langsmith, otlp, scout
-from tests.support.importing import kp_trace, write_json
+from tests.support.formats.kits import AT, SECONDS, inspect, langfuse, langsmith, otlp, scout
+from tests.support.imports.drafting import ALWAYS, always, converted
+from tests.support.imports.importing import kp_trace, write_json
 
 Row = dict[str, Any]
 

@@ -13,10 +13,10 @@ from kp_batch.conversion.model import Native, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
-from tests.support import drafting
-from tests.support.drafting import ALWAYS, Conversion, always, transcript
 from tests.support.formats.otlp import TALK, TRACE, Span, agent, chat, request, span, text
-from tests.support.importing import imported, refusals
+from tests.support.imports import drafting
+from tests.support.imports.drafting import ALWAYS, Conversion, always, transcript
+from tests.support.imports.importing import imported, refusals
 
 STARTED_AT = "2026-02-25T06:13:20.123456Z"
 

@@ -9,7 +9,6 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from tests.support.drafting import drafted, transcript
 from tests.support.formats.otlp import (
     START,
     TALK,
@@ -23,7 +22,8 @@ from tests.support.formats.otlp import (
     text,
     value,
 )
-from tests.support.otlp_protobuf import as_protobuf_has_it, stream
+from tests.support.formats.otlp_protobuf import as_protobuf_has_it, stream
+from tests.support.imports.drafting import drafted, transcript
 
 FUNCTION = {"name": "look", "arguments": '{"at": 1}'}
 ASKS = [{"id": "c", "type": "function", "function": FUNCTION}]

@@ -27,10 +27,8 @@ from kp_batch.conversion.model import Rejected, Skipped, SourceRecord
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
 from tests.support.damage.table import lower_limits
-from tests.support.drafting import ALWAYS, drafted, transcript
 from tests.support.formats.otlp import TALK, TRACE, agent, attributes, chat, request, text
-from tests.support.importing import imported, refusals
-from tests.support.otlp_protobuf import (
+from tests.support.formats.otlp_protobuf import (
     as_protobuf_has_it,
     encoded,
     in_four_bytes,
@@ -41,6 +39,8 @@ from tests.support.otlp_protobuf import (
     unfinished,
     within,
 )
+from tests.support.imports.drafting import ALWAYS, drafted, transcript
+from tests.support.imports.importing import imported, refusals
 
 REQUESTS = [
     request([agent()], **{"service.name": "desk"}),

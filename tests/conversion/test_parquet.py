@@ -15,10 +15,10 @@ import pytest
 from kp_batch import bounds
 from kp_batch.archive.file_formats import parquet_batches
 from tests.support.damage.table import lower_limits
-from tests.support.drafting import Conversion, always, converted
+from tests.support.formats.kits import KITS
 from tests.support.formats.rows import ROWS
-from tests.support.import_kits import KITS
-from tests.support.importing import named
+from tests.support.imports.drafting import Conversion, always, converted
+from tests.support.imports.importing import named
 
 RULES = always(task_domain={"from": "none", "otherwise": "default"})
 of_all = pytest.mark.parametrize("name", ROWS)

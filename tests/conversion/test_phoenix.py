@@ -11,8 +11,8 @@ import pytest
 from kp_batch.conversion.formats import phoenix
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports.importing import import_traces
-from tests.support.drafting import Conversion, always, drafted, transcript
-from tests.support.importing import imported
+from tests.support.imports.drafting import Conversion, always, drafted, transcript
+from tests.support.imports.importing import imported
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 START = datetime(2026, 3, 1, 1, 30, 0, 123_456, timezone(timedelta(hours=2)))

@@ -7,9 +7,9 @@ import pytest
 
 from kp_batch.conversion.model import TraceDraft
 from tests.support import GOLDEN
-from tests.support.drafting import always, converted, drafted, transcript
 from tests.support.formats import sessions
 from tests.support.formats.sessions import Line, at, pi, pi_call, pi_file, pi_result, text, write
+from tests.support.imports.drafting import always, converted, drafted, transcript
 
 SESSION = always(trace="session")
 RECORDED = GOLDEN / "imports" / "pi"

@@ -11,7 +11,7 @@ from kp_batch.conversion.apply_rules import IMPORTED, apply_rules
 from kp_batch.conversion.model import Native, Rejected, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
-from tests.support.commands import invoke
+from tests.support.processes.commands import invoke
 
 STEPS = [{"type": "thought", "content": "so"}]
 

@@ -17,7 +17,7 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
-from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
+from tests.support.formats.kits import KITS
 from tests.support.formats.sessions import (
     BEGUN,
     BROWSER,
@@ -42,8 +42,8 @@ from tests.support.formats.sessions import (
     uuid_at,
     write,
 )
-from tests.support.import_kits import KITS
-from tests.support.importing import imported
+from tests.support.imports.drafting import ALWAYS, always, converted, drafted, transcript
+from tests.support.imports.importing import imported
 
 SESSION = always(trace="session")
 GIVEN = '{"at":"é"}'  # to the tools of `use`

@@ -10,7 +10,7 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.support.agent_runs import (
+from tests.support.formats.agent_runs import (
     AFTER,
     ASK,
     LOOK,
@@ -28,9 +28,9 @@ from tests.support.agent_runs import (
     says,
     user,
 )
-from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
-from tests.support.importing import write_json
-from tests.support.queries import ask
+from tests.support.imports.drafting import ALWAYS, always, converted, drafted, transcript
+from tests.support.imports.importing import write_json
+from tests.support.read.queries import ask
 
 RULES = always(recovery="after_tool_error")
 

@@ -14,8 +14,8 @@ from kp_batch.imports.importing import import_traces
 from tests.support.damage.import_files import request, run
 from tests.support.damage.places import write, write_good
 from tests.support.damage.table import damages_at, lower_limits
-from tests.support.import_kits import KITS
-from tests.support.importing import imported, named, refusals
+from tests.support.formats.kits import KITS
+from tests.support.imports.importing import imported, named, refusals
 
 ANY = {"success": {"always": True}, "confidence": {"always": 0.8}}
 RULES = load_rules(None, {**ANY, "task_domain": {"otherwise": "default"}})

@@ -25,11 +25,10 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.run_record import RunCounts
+from tests.docs.messages import messages, strings, tells_what_to_do
 from tests.support import GOLDEN
-from tests.support.archives import step, trace
-from tests.support.doc_commands import missing, outputs, shell
-from tests.support.messages import messages, strings, tells_what_to_do
-from tests.support.pages import (
+from tests.support.docs.commands import missing, outputs, shell
+from tests.support.docs.pages import (
     DOCS,
     PAGES,
     README,
@@ -41,8 +40,9 @@ from tests.support.pages import (
     loose_outputs,
     rows,
 )
-from tests.support.publications import publish_nothing
-from tests.support.reference import PARTS, REFERENCE, commands, written
+from tests.support.docs.reference import PARTS, REFERENCE, commands, written
+from tests.support.make.archives import step, trace
+from tests.support.make.publications import publish_nothing
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
 TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
@@ -168,7 +168,7 @@ def test_lines_fit_into_110_columns() -> None:
 )
 def test_what_the_code_tells_is_up_to_date(page: str) -> None:
     there = (REFERENCE / page).read_text("utf-8")
-    assert written(page) == there, "write it anew: python -m tests.support.reference"
+    assert written(page) == there, "write it anew: python -m tests.support.docs.reference"
 
 
 @pytest.fixture(scope="module")

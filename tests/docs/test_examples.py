@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tests.support.examples import as_module, documented, failures, make_folder, public_names
-from tests.support.folders import keep, restore
+from tests.support.docs.examples import as_module, documented, failures, make_folder, public_names
+from tests.support.read.folders import keep, restore
 
 OF_MODEL = ("evaluate_value", "compare_profiles", "reset")
 

@@ -10,9 +10,9 @@ from shutil import copy
 import pytest
 
 import kp_batch
-from tests.support.archives import write_jsonl
-from tests.support.hourly import said
-from tests.support.pages import DOCS, ROOT
+from tests.support.docs.pages import DOCS, ROOT
+from tests.support.make.archives import write_jsonl
+from tests.support.make.hourly import said
 
 NOTEBOOK = DOCS / "notebook.py"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.pages import DOCS, ROOT, blocks
+from tests.support.docs.pages import DOCS, ROOT, blocks
 
 PAGE = DOCS / "how-to" / "orchestrators.md"
 

@@ -13,9 +13,9 @@ from shutil import copytree
 import pytest
 
 from tests.support import ROOT
-from tests.support.archives import trace, write_jsonl
-from tests.support.doc_commands import shell
-from tests.support.pages import DOCS, README, blocks, links
+from tests.support.docs.commands import shell
+from tests.support.docs.pages import DOCS, README, blocks, links
+from tests.support.make.archives import trace, write_jsonl
 
 pytestmark = pytest.mark.process
 

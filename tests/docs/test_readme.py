@@ -13,10 +13,10 @@ import pytest
 
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
-from tests.support.buckets import fill, make_bucket
-from tests.support.doc_commands import missing, outputs, shell, words
-from tests.support.pages import DOCS, README, Block, blocks, links
-from tests.support.sample import write_sample
+from tests.support.docs.commands import missing, outputs, shell, words
+from tests.support.docs.pages import DOCS, README, Block, blocks, links
+from tests.support.make.sample import write_sample
+from tests.support.processes.buckets import fill, make_bucket
 
 MADE, DEMO, *SHOWN = [block for block in blocks(README) if block.language in {"sh", "text"}]
 
@@ -40,7 +40,7 @@ def test_the_commands_of_the_front_page_print_what_it_shows(
     assert (compared, difference < 1e-6) == (575, True)  # as the sample says that an engine had it
     drawn = tmp_path / "drawn.svg"
     monkeypatch.setattr(sys, "argv", ["", f"{tmp_path}/kp-batch-demo/warehouse", str(drawn)])
-    run_module("tests.support.picture", run_name="__main__")
+    run_module("tests.support.docs.picture", run_name="__main__")
     [picture] = [link for link in links(README) if link.endswith(".svg")]
     assert words(drawn) == words(ROOT / picture)
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from tests.support import ROOT
-from tests.support.archives import read
-from tests.support.sample import write_sample
+from tests.support.make.archives import read
+from tests.support.make.sample import write_sample
 
 TYPES = {"thought", "tool_call", "observation", "error_recovery"}
 DOMAINS = {"default", "finance", "code", "medical", "customer_service", "legal"}

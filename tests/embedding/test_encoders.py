@@ -27,9 +27,9 @@ from kp_batch.errors import EncoderError
 from kp_batch.pipeline import embed
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.vectors import Float32s, normalised, unit
-from tests.support.archives import trace, write_jsonl
-from tests.support.runs import config
-from tests.support.sample import write_sample
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.make.sample import write_sample
 
 WEIGHTS = "model.safetensors"
 BUDGET = 4 * 512

@@ -23,10 +23,10 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.run_record import RunCounts
-from tests.support.archives import trace, write_jsonl
-from tests.support.folders import keep, restore
-from tests.support.runs import config, scores
-from tests.support.vector_stores import Opened
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config, scores
+from tests.support.make.vector_stores import Opened
+from tests.support.read.folders import keep, restore
 
 if TYPE_CHECKING:
     import torch

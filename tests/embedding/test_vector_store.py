@@ -26,7 +26,7 @@ from kp_batch.embedding.chunks import (
 from kp_batch.errors import DamagedVectorsError, WarehouseError
 from kp_batch.storage.store import Object
 from kp_batch.warehouse.bucket.location import Record, folder_of
-from tests.support.vector_stores import Opened
+from tests.support.make.vector_stores import Opened
 
 Float32s = npt.NDArray[np.float32]
 

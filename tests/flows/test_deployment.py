@@ -19,9 +19,9 @@ import pytest
 
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
-from tests.support.commands import kp_batch, until
-from tests.support.importing import kp_trace, write_json
-from tests.support.prefect_server import OTHERS, PrefectServer
+from tests.support.imports.importing import kp_trace, write_json
+from tests.support.processes.commands import kp_batch, until
+from tests.support.processes.prefect_server import OTHERS, PrefectServer
 
 pytestmark = pytest.mark.process
 

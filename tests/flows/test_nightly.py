@@ -14,8 +14,8 @@ from kp_batch.flows.tasks import FLOW, artifact_name
 from kp_batch.imports import change
 from kp_batch.imports.import_config import ImportConfig
 from kp_batch.warehouse.last_run import LastRuns
-from tests.support.importing import imported, kp_trace, write_json
-from tests.support.retries import once_torn
+from tests.support.imports.importing import imported, kp_trace, write_json
+from tests.support.kill.retries import once_torn
 
 pytestmark = pytest.mark.prefect
 

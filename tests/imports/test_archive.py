@@ -31,9 +31,7 @@ from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported, as_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
-from tests.support.commands import invoke
-from tests.support.holding import HOLD, holding
-from tests.support.importing import (
+from tests.support.imports.importing import (
     RULES,
     import_all,
     import_spans,
@@ -46,7 +44,9 @@ from tests.support.importing import (
     write_json,
     write_lines,
 )
-from tests.support.runs import config
+from tests.support.make.runs import config
+from tests.support.processes.commands import invoke
+from tests.support.processes.holder import HOLD, holding
 
 
 @pytest.fixture

@@ -21,13 +21,12 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, counted, store_at
 from kp_batch.warehouse.lock import noticed
 from kp_batch.warehouse.reader import connect
-from tests.support.buckets import fill
 from tests.support.damage.answers import Trouble, between
 from tests.support.damage.table import damages
 from tests.support.formats.atif import result, short
 from tests.support.formats.knowledgepulse import registry, unit
 from tests.support.formats.langfuse import CONVERSATION, lines, manifest, observation, root
-from tests.support.importing import (
+from tests.support.imports.importing import (
     RULES,
     import_spans,
     older_importer,
@@ -36,7 +35,8 @@ from tests.support.importing import (
     write_json,
     write_lines,
 )
-from tests.support.runs import config
+from tests.support.make.runs import config
+from tests.support.processes.buckets import fill
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports.importing import import_traces
-from tests.support.drafting import ALWAYS, transcript
 from tests.support.formats.sessions import (
     Line,
     answer,
@@ -29,7 +28,8 @@ from tests.support.formats.sessions import (
     uuid_at,
     write,
 )
-from tests.support.importing import imported
+from tests.support.imports.drafting import ALWAYS, transcript
+from tests.support.imports.importing import imported
 
 Drawn = tuple[str, dict[str, list[Line]], dict[str, int]]
 # How a session begins: anew, as a fork of the SDK's, as one of the command line's (which keeps

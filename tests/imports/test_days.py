@@ -16,7 +16,7 @@ from kp_batch.imports import days
 from kp_batch.imports.days import Piece, pieces_of, write_days
 from kp_batch.imports.destination import Archive
 from kp_batch.imports.traces import ImportCounts, make_row
-from tests.support.importing import RULES, spans_format
+from tests.support.imports.importing import RULES, spans_format
 
 SPANS, RULES_OF_SPANS = spans_format(), load_rules(None, RULES)
 Traces = Mapping[str, tuple[int, int, int]]  # by id: the day, the hour, and the length of a text

@@ -30,8 +30,7 @@ from kp_batch.operations.forget import forget as forget_traces
 from kp_batch.operations.forget import forgotten_text
 from kp_batch.operations.rollback import plan_rollback
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.support.commands import invoke
-from tests.support.importing import (
+from tests.support.imports.importing import (
     RULES,
     import_spans,
     imported,
@@ -43,7 +42,8 @@ from tests.support.importing import (
     write_json,
     write_lines,
 )
-from tests.support.runs import config
+from tests.support.make.runs import config
+from tests.support.processes.commands import invoke
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import invoke
-from tests.support.importing import imported
-from tests.support.shuffled_spans import RULES, SPANS, span_lines
+from tests.support.formats.shuffled_spans import RULES, SPANS, span_lines
+from tests.support.imports.importing import imported
+from tests.support.processes.commands import invoke
 
 pytestmark = pytest.mark.process
 

@@ -18,7 +18,6 @@ from kp_batch.imports.blocks import unpack
 from kp_batch.imports.forgetting import forget
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
-from tests.support.drafting import ALWAYS, always, transcript
 from tests.support.formats.sessions import (
     Line,
     answer,
@@ -34,7 +33,8 @@ from tests.support.formats.sessions import (
     uuid_at,
     write,
 )
-from tests.support.importing import imported
+from tests.support.imports.drafting import ALWAYS, always, transcript
+from tests.support.imports.importing import imported
 
 SESSION = always(trace="session")
 

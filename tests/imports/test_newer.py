@@ -20,7 +20,7 @@ from kp_batch.imports.forgetting import forget
 from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
-from tests.support.importing import (
+from tests.support.imports.importing import (
     RULES,
     imported,
     kp_trace,
@@ -223,7 +223,7 @@ def test_a_kill_leaves_what_the_next_import_ends(
 def test_several_processes_build_what_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.support.import_kits import KITS
+    from tests.support.formats.kits import KITS
 
     kit = KITS["otlp"]
     kit.write(tmp_path / "source", [kit.make(f"{x:032x}", kit.at, 1.0) for x in range(1, 40)])

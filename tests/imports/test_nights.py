@@ -30,9 +30,9 @@ from kp_batch.imports.store import Store
 from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
 from tests.support.formats.langfuse import observation, root
-from tests.support.import_digests import GOLDEN
-from tests.support.importing import imported, units_of_lines
-from tests.support.shuffled_spans import SPANS, span_lines
+from tests.support.formats.shuffled_spans import SPANS, span_lines
+from tests.support.imports.digests import GOLDEN
+from tests.support.imports.importing import imported, units_of_lines
 
 pytestmark = pytest.mark.slow
 

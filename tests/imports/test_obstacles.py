@@ -22,10 +22,9 @@ from kp_batch.imports import traces
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.spool import Spool
 from kp_batch.storage.store import store_at
-from tests.support.buckets import fill
 from tests.support.damage.answers import between
 from tests.support.damage.table import damages
-from tests.support.importing import (
+from tests.support.imports.importing import (
     RULES,
     import_all,
     import_spans,
@@ -36,7 +35,8 @@ from tests.support.importing import (
     write_json,
     write_lines,
 )
-from tests.support.unprivileged import Invoke, asks, kp_batch, mode
+from tests.support.processes.buckets import fill
+from tests.support.processes.unprivileged import Invoke, asks, kp_batch, mode
 
 # Of a disk that fails for a moment, of one that is full, and of one that nobody may write to.
 DISKS = [errno.EIO, errno.ENOSPC, errno.EROFS]
@@ -109,7 +109,7 @@ def test_a_lack_of_memory_is_no_fault_of_a_file(
     def out_of_memory(*_: object) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("tests.support.importing.read_json_lines", out_of_memory)
+    monkeypatch.setattr("tests.support.imports.importing.read_json_lines", out_of_memory)
     with pytest.raises(ResourceError, match=r"memory ran out while .*1\.jsonl was read"):
         import_spans(nights, archive)
 

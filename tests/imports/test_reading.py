@@ -13,7 +13,7 @@ from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.reading import content_of
-from tests.support.importing import (
+from tests.support.imports.importing import (
     RULES,
     import_spans,
     refusals,

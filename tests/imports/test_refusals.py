@@ -15,8 +15,7 @@ from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported, as_text
 from tests.support import ROOT
-from tests.support.commands import invoke
-from tests.support.importing import (
+from tests.support.imports.importing import (
     RULES,
     imported,
     kp_trace,
@@ -26,6 +25,7 @@ from tests.support.importing import (
     write_json,
     write_lines,
 )
+from tests.support.processes.commands import invoke
 
 NONE = ImportLimits(max_refused="0", max_unreadable="0")
 SPANS = ROOT / "data" / "spans.jsonl"

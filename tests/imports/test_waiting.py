@@ -15,9 +15,9 @@ from kp_batch.imports import change
 from kp_batch.imports.forgetting import forget
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
-from tests.support.agent_runs import LOOKED, LOOKS, ROOT, START, THERE, TRACE, Step, otlp
-from tests.support.drafting import always
-from tests.support.importing import imported, refusals
+from tests.support.formats.agent_runs import LOOKED, LOOKS, ROOT, START, THERE, TRACE, Step, otlp
+from tests.support.imports.drafting import always
+from tests.support.imports.importing import imported, refusals
 
 REMOTE = replace(ROOT, parent="f")
 ID = f"kp:trace:{TRACE}"

@@ -20,8 +20,8 @@ from kp_batch.imports.source_files import content_of
 from kp_batch.imports.store import STORE, Store
 from kp_batch.imports.workers import Workers
 from kp_batch.storage.store import counted
-from tests.support.buckets import fill
-from tests.support.shuffled_spans import write_spans
+from tests.support.formats.shuffled_spans import write_spans
+from tests.support.processes.buckets import fill
 
 pytestmark = pytest.mark.process
 

@@ -19,7 +19,7 @@ from kp_batch.planning.timeline import TIMELINE
 from kp_batch.schemas import FACTS, REJECTS
 from kp_batch.steps.step import Step, ThreadExecutor
 from kp_batch.warehouse.open_snapshot import open_snapshot
-from tests.support.archives import (
+from tests.support.make.archives import (
     SCHEMA,
     read,
     retyped,
@@ -29,7 +29,7 @@ from tests.support.archives import (
     write_jsonl,
     write_parquet,
 )
-from tests.support.ingesting import take_in
+from tests.support.read.intake import take_in
 
 
 def text_hash(objective: str) -> str:

@@ -21,9 +21,9 @@ from kp_batch.archive.reading import read_raw, read_rows_with_raw
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.errors import UnreadableError, is_passing
-from tests.support.archives import SCHEMA, retyped, trace, write_jsonl, write_parquet
 from tests.support.damage.parquet_files import damage_page
-from tests.support.rejected_rows import ACCEPTED, EVERYTHING, REFUSED, REFUSED_JSON
+from tests.support.make.archives import SCHEMA, retyped, trace, write_jsonl, write_parquet
+from tests.support.make.rejected_rows import ACCEPTED, EVERYTHING, REFUSED, REFUSED_JSON
 
 WRITERS = {"a.jsonl": write_jsonl, "a.parquet": write_parquet}
 BAD = trace(confidence=2.0)

@@ -9,7 +9,7 @@ from kp_batch.archive.validation import reasons
 from kp_batch.ingest import reread as module
 from kp_batch.ingest.reread import TraceLocation, reread, reread_batches
 from kp_batch.scoring.facts import with_facts
-from tests.support.archives import trace, write_jsonl
+from tests.support.make.archives import trace, write_jsonl
 
 NOWHERE = 2**63 - 1  # beyond all rows
 TRACES = [trace(id=name, objective=f"fix {name}") for name in "abcd"]

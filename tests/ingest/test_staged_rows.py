@@ -12,7 +12,7 @@ from kp_batch.archive.reading import read_rows_with_raw
 from kp_batch.archive.sources import stat_file
 from kp_batch.ingest.staged_rows import parquet_batches, staged_rows
 from kp_batch.warehouse.staging import Staging
-from tests.support.archives import step, trace, write_jsonl
+from tests.support.make.archives import step, trace, write_jsonl
 
 SCHEMA = pl.Schema({"name": pl.String})
 

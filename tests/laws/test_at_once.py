@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_info
 from kp_batch.config import RescoreConfig
 from kp_batch.log import listening
 from kp_batch.pipeline.rescore import rescore_and_report
-from tests.support.archives import trace, write_jsonl
-from tests.support.lawful import assert_same
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.oracle.tables import assert_same
 
 Work = Callable[[], list[str]]
 

@@ -14,7 +14,7 @@ from kp_batch.operations.redundancy import redundancy
 from kp_batch.operations.score import Scored, score_lines
 from kp_batch.operations.similar import SimilarTraces, similar_to_lines, similar_to_trace
 from kp_batch.operations.warehouse_cache import warehouse_cache
-from tests.support.archives import lines
+from tests.support.make.archives import lines
 from tests.support.oracle.answers import is_near
 from tests.support.oracle.comparisons import parts
 from tests.support.oracle.explanations import (

@@ -27,8 +27,8 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import published
-from tests.support.lawful import tables
-from tests.support.removal import Killed, assert_same, of_a_full_run, said, settings_of, write
+from tests.support.kill.removal import Killed, assert_same, of_a_full_run, said, settings_of, write
+from tests.support.oracle.tables import tables
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import load_profiles
 from tests.support import GOLDEN
-from tests.support.archives import write_jsonl
-from tests.support.profiles import undated
-from tests.support.queries import ask
+from tests.support.make.archives import write_jsonl
+from tests.support.make.profiles import undated
+from tests.support.read.queries import ask
 
 HOUR = timedelta(hours=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

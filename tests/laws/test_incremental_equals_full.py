@@ -3,7 +3,8 @@
 A state machine writes, corrects, renames, cuts, damages and moves files away and back, moves the
 archive, changes settings and encoders, sets the clock, forgets, vacuums, rolls back, and lets runs
 fail, be killed and meet each other. After every run that is done it compares the tables with those
-of `lawful`. The runs that it compares do every step twice, and the parts of its work in any order.
+of `oracle/tables.py`. The runs that it compares do every step twice, and the parts of its work in
+any order.
 """
 
 import json
@@ -42,10 +43,10 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import step, trace, write_jsonl, write_parquet
-from tests.support.counting import Counted, File, Row, counted, observed, rows_in
-from tests.support.encoders import write_bag_of_words
-from tests.support.lawful import assert_lawful, assert_rejects, intact, tables
+from tests.support.make.archives import step, trace, write_jsonl, write_parquet
+from tests.support.make.encoders import write_bag_of_words
+from tests.support.oracle.accepted_rows import Counted, File, Row, counted, observed, rows_in
+from tests.support.oracle.tables import assert_lawful, assert_rejects, intact, tables
 
 pytestmark = pytest.mark.slow
 

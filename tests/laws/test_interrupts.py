@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from tests.support import ROOT
-from tests.support.archives import trace, write_jsonl
-from tests.support.tiny_traces import Traces, write_traces
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.tiny_traces import Traces, write_traces
 
 LAW_S = 5.0
 
 
 def interrupt_all(folder: Path, settings: dict[str, Any], moments: int) -> list[dict[str, Any]]:
-    """See `support.interrupting`; what it printed of each interrupt."""
+    """See `laws.interrupts`; what it printed of each interrupt."""
     temporary = folder / "temporary"
     temporary.mkdir()
-    command = [sys.executable, "-m", "tests.support.interrupting"]
+    command = [sys.executable, "-m", "tests.laws.interrupts"]
     done = subprocess.run(
         [*command, str(folder), json.dumps(settings), str(moments)],
         cwd=ROOT,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.killing import torture, torture_in_bucket
-from tests.support.killing_imports import torture_imports
+from tests.support.kill.imports import torture_imports
+from tests.support.kill.runs import torture, torture_in_bucket
 
 pytestmark = pytest.mark.process
 

@@ -5,10 +5,10 @@ import pytest
 from kp_batch.report.data import FRAMES, ReportData, gather
 from kp_batch.report.findings import findings
 from kp_batch.warehouse.reader import connect
-from tests.support.answered import assert_answered
 from tests.support.oracle.findings import assert_told, told
 from tests.support.oracle.history import History
 from tests.support.oracle.reports import Report, archive_of
+from tests.support.oracle.sentences import assert_answered
 
 
 def reported(history: History) -> ReportData:

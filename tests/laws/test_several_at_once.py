@@ -15,12 +15,12 @@ from kp_batch.config import RescoreConfig
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import holder
 from kp_batch.warehouse.publication import writing
-from tests.support.actors import LIMITS, READS, Command, do, settings_of, write_archives
-from tests.support.counting import observed
-from tests.support.lawful import assert_lawful
-from tests.support.linear import assert_linear, assert_scored
-from tests.support.meeting import Log, at_once, command_line, hosted
-from tests.support.process_state import differences, grown, held_by_process, settings_of_process
+from tests.laws.actors import LIMITS, READS, Command, do, settings_of, write_archives
+from tests.laws.actors_at_once import Log, at_once, command_line, hosted
+from tests.laws.order_of_commands import assert_linear, assert_scored
+from tests.laws.process_state import differences, grown, held_by_process, settings_of_process
+from tests.support.oracle.accepted_rows import observed
+from tests.support.oracle.tables import assert_lawful
 
 pytestmark = pytest.mark.process
 

@@ -18,11 +18,11 @@ from kp_batch.report.labels import ALL
 from kp_batch.report.panels import PANELS
 from kp_batch.report.themes import NOTEBOOK
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import write_jsonl
-from tests.support.hourly import said
-from tests.support.pages import DOCS
-from tests.support.runs import config
-from tests.support.vega_lite import fault
+from tests.support.docs.pages import DOCS
+from tests.support.make.archives import write_jsonl
+from tests.support.make.hourly import said
+from tests.support.make.runs import config
+from tests.support.read.vega_lite import fault
 
 pytestmark = [pytest.mark.slow, pytest.mark.telling]
 

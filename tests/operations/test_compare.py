@@ -27,11 +27,11 @@ from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
-from tests.support.archives import step, trace, write_jsonl, write_parquet
-from tests.support.commands import invoke
-from tests.support.folders import keep, restore
-from tests.support.runs import config
-from tests.support.schemas import TypeAdapter
+from tests.support.make.archives import step, trace, write_jsonl, write_parquet
+from tests.support.make.runs import config
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import keep, restore
+from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 

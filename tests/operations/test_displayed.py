@@ -49,12 +49,12 @@ from kp_batch.report.run_summary import DomainScores, Summary, as_text
 from kp_batch.text import printable, printable_lines
 from kp_batch.warehouse.audits import AuditResults, results_text
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import record_scores, step, trace, write_jsonl
-from tests.support.browser import CHROMIUM, faint, launched, opened_in
-from tests.support.cells import Shown, Table, is_harmless
-from tests.support.runs import config
-from tests.support.sample import write_sample
-from tests.support.schemas import TypeAdapter
+from tests.support.make.archives import record_scores, step, trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.make.sample import write_sample
+from tests.support.processes.browser import CHROMIUM, faint, launched, opened_in
+from tests.support.read.html import Shown, Table, is_harmless
+from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 

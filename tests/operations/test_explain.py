@@ -29,14 +29,14 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
-from tests.support.archives import step, trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.folders import contents, keep, restore
-from tests.support.hourly import of_several_caches, said, settings_of, write
-from tests.support.profiles import always, undated
-from tests.support.publications import publish_tables
-from tests.support.runs import ask
-from tests.support.schemas import TypeAdapter
+from tests.support.make.archives import step, trace, write_jsonl
+from tests.support.make.hourly import of_several_caches, said, settings_of, write
+from tests.support.make.profiles import always, undated
+from tests.support.make.publications import publish_tables
+from tests.support.make.runs import ask
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import contents, keep, restore
+from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 

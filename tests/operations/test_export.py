@@ -50,16 +50,16 @@ from kp_batch.schemas import EXPORTED, TRACE
 from kp_batch.scoring.facts import with_facts
 from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
-from tests.support.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
-from tests.support.buckets import Machine
-from tests.support.commands import check_signal, held, linux, working
 from tests.support.damage.parquet_files import damage_page
-from tests.support.folders import keep, listing, restore
-from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
+from tests.support.make.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
+from tests.support.make.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
+from tests.support.make.runs import config, scores
+from tests.support.make.sample import write_sample
 from tests.support.oracle.exports import distinct_ones
-from tests.support.queries import ask
-from tests.support.runs import config, scores
-from tests.support.sample import write_sample
+from tests.support.processes.buckets import Machine
+from tests.support.processes.commands import check_signal, held, linux, working
+from tests.support.read.folders import keep, listing, restore
+from tests.support.read.queries import ask
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import load_profiles
-from tests.support.archives import step, trace, write_jsonl
-from tests.support.runs import ask, config
+from tests.support.make.archives import step, trace, write_jsonl
+from tests.support.make.runs import ask, config
 
 pytestmark = pytest.mark.slow
 

@@ -31,11 +31,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
-from tests.support.commands import invoke
-from tests.support.folders import keep, listing, restore
-from tests.support.lawful import tables
-from tests.support.publications import files_of
-from tests.support.removal import (
+from tests.support.kill.removal import (
     assert_same,
     can_be_read,
     killed_in_removal,
@@ -47,7 +43,11 @@ from tests.support.removal import (
     settings_of,
     write,
 )
-from tests.support.runs import ask
+from tests.support.make.publications import files_of
+from tests.support.make.runs import ask
+from tests.support.oracle.tables import tables
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import keep, listing, restore
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.audits import Audit, Audits
 from kp_batch.warehouse.layout import Layout
-from tests.support.archives import write_jsonl
-from tests.support.buckets import Machine, make_bucket
-from tests.support.removal import said
+from tests.support.kill.removal import said
+from tests.support.make.archives import write_jsonl
+from tests.support.processes.buckets import Machine, make_bucket
 
 pytestmark = pytest.mark.process
 

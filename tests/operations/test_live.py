@@ -13,7 +13,7 @@ from kp_batch.errors import TraceError
 from kp_batch.operations import live
 from kp_batch.operations.live import Session, compare_profiles, evaluate_value
 from tests.support import GOLDEN
-from tests.support.profiles import undated
+from tests.support.make.profiles import undated
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

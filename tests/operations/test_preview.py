@@ -18,12 +18,12 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import command
-from tests.support.folders import keep, restore
-from tests.support.prefect_server import PrefectServer
-from tests.support.runs import config
-from tests.support.sample import write_sample
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.make.sample import write_sample
+from tests.support.processes.commands import command
+from tests.support.processes.prefect_server import PrefectServer
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,12 @@ from kp_batch.operations import redundancy as operation
 from kp_batch.operations.redundancy import Redundancy, redundancy
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.layout import Layout
-from tests.support.archives import write_jsonl
-from tests.support.buckets import Machine
-from tests.support.commands import invoke
-from tests.support.encoders import set_encoder
-from tests.support.folders import contents, restore
-from tests.support.hourly import eight_kept, said, settings_of, write
+from tests.support.make.archives import write_jsonl
+from tests.support.make.encoders import set_encoder
+from tests.support.make.hourly import eight_kept, said, settings_of, write
+from tests.support.processes.buckets import Machine
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import contents, restore
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 from kp_batch.operations.vacuum import FactsRewrite, Keep
 from kp_batch.schemas import FACTS
 from kp_batch.warehouse.data_files import write_data_file
-from tests.support.publications import Draft
+from tests.support.make.publications import Draft
 
 
 def written(warehouse: Path, **files: str) -> Draft:

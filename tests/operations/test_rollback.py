@@ -29,12 +29,12 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import GROWING, TABLES
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import step, write_jsonl
-from tests.support.folders import keep, listing, restore
-from tests.support.lawful import tables
-from tests.support.publications import files_of
-from tests.support.removal import Killed, killed, needed, parquet, refused, said
-from tests.support.runs import ask, config
+from tests.support.kill.removal import Killed, killed, needed, parquet, refused, said
+from tests.support.make.archives import step, write_jsonl
+from tests.support.make.publications import files_of
+from tests.support.make.runs import ask, config
+from tests.support.oracle.tables import tables
+from tests.support.read.folders import keep, listing, restore
 
 pytestmark = pytest.mark.slow
 

@@ -17,11 +17,11 @@ from kp_batch.operations.score import Scored, Unscored, score_lines
 from kp_batch.operations.warehouse_cache import Caches, warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
-from tests.support.archives import lines, trace, write_jsonl
-from tests.support.commands import invoke, kp_batch
-from tests.support.folders import contents, keep, restore
-from tests.support.hourly import of_several_caches, said, settings_of, write
-from tests.support.runs import ask
+from tests.support.make.archives import lines, trace, write_jsonl
+from tests.support.make.hourly import of_several_caches, said, settings_of, write
+from tests.support.make.runs import ask
+from tests.support.processes.commands import invoke, kp_batch
+from tests.support.read.folders import contents, keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -27,9 +27,9 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.python.warehouse import Warehouse
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import lines
-from tests.support.folders import contents
-from tests.support.hourly import WORDS, of_several_caches, said, settings_of, write
+from tests.support.make.archives import lines
+from tests.support.make.hourly import WORDS, of_several_caches, said, settings_of, write
+from tests.support.read.folders import contents
 
 NOON = datetime(2026, 1, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

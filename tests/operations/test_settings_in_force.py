@@ -22,12 +22,12 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import Settings
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.run_record import RunCounts
-from tests.support.archives import trace, write_jsonl, write_parquet
-from tests.support.commands import invoke
-from tests.support.folders import keep, restore
-from tests.support.nights import Night
-from tests.support.profiles import LEGAL
-from tests.support.runs import ask, config, least
+from tests.support.make.archives import trace, write_jsonl, write_parquet
+from tests.support.make.nights import Night
+from tests.support.make.profiles import LEGAL
+from tests.support.make.runs import ask, config, least
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -19,11 +19,11 @@ from kp_batch.operations.similar import SimilarTraces, similar_to_lines, similar
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import lines, trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.encoders import set_encoder
-from tests.support.folders import contents, restore
-from tests.support.hourly import WORDS, eight_kept, said, settings_of, write
+from tests.support.make.archives import lines, trace, write_jsonl
+from tests.support.make.encoders import set_encoder
+from tests.support.make.hourly import WORDS, eight_kept, said, settings_of, write
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import contents, restore
 
 pytestmark = pytest.mark.slow
 

@@ -39,13 +39,13 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.staging import Staging
-from tests.support.archives import record_scores, trace, write_jsonl
-from tests.support.buckets import Machine
-from tests.support.commands import check_signal, invoke, linux, working
-from tests.support.folders import keep, listing, restore
-from tests.support.runs import ask, config
-from tests.support.sample import write_sample
-from tests.support.schemas import TypeAdapter
+from tests.support.make.archives import record_scores, trace, write_jsonl
+from tests.support.make.runs import ask, config
+from tests.support.make.sample import write_sample
+from tests.support.processes.buckets import Machine
+from tests.support.processes.commands import check_signal, invoke, linux, working
+from tests.support.read.folders import keep, listing, restore
+from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 

@@ -30,12 +30,7 @@ from kp_batch.schemas import GROWING, TABLES, VIEWS
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.unneeded import Unneeded
-from tests.support.archives import write_jsonl
-from tests.support.folders import keep, listing, restore
-from tests.support.holding import HOLD, holding
-from tests.support.lawful import tables
-from tests.support.publications import Draft, files_of
-from tests.support.removal import (
+from tests.support.kill.removal import (
     Killed,
     assert_same,
     can_be_read,
@@ -50,8 +45,13 @@ from tests.support.removal import (
     settings_of,
     write,
 )
-from tests.support.runs import ask
-from tests.support.vector_stores import Opened
+from tests.support.make.archives import write_jsonl
+from tests.support.make.publications import Draft, files_of
+from tests.support.make.runs import ask
+from tests.support.make.vector_stores import Opened
+from tests.support.oracle.tables import tables
+from tests.support.processes.holder import HOLD, holding
+from tests.support.read.folders import keep, listing, restore
 
 pytestmark = pytest.mark.slow
 

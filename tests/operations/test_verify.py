@@ -25,12 +25,12 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import GOLDEN
-from tests.support.archives import write_jsonl
-from tests.support.folders import keep, restore
-from tests.support.hourly import WORDS, of_several_caches, said, settings_of, write
-from tests.support.publications import files_of
-from tests.support.runs import ask
-from tests.support.schemas import TypeAdapter
+from tests.support.make.archives import write_jsonl
+from tests.support.make.hourly import WORDS, of_several_caches, said, settings_of, write
+from tests.support.make.publications import files_of
+from tests.support.make.runs import ask
+from tests.support.read.folders import keep, restore
+from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 

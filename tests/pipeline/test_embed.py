@@ -25,7 +25,7 @@ from kp_batch.pipeline.embed import rows_at, slices
 from kp_batch.steps.step import ThreadExecutor, cut
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.staging import Staging
-from tests.support.sleeping import Sleeping, embed_staged, stage, vector_of
+from tests.support.make.slow_model import Sleeping, embed_staged, stage, vector_of
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ from pathlib import Path
 from kp_batch.warehouse.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from tests.pipeline.test_embed import TEXTS
-from tests.support.sleeping import Sleeping, embed_staged, stage
+from tests.support.make.slow_model import Sleeping, embed_staged, stage
 
 with Staging.temporary() as staging:
     stage(staging, TEXTS)

@@ -11,10 +11,10 @@ import pytest
 from kp_batch.log import info, show_on_stderr, show_only_new_warnings
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import restored_log
-from tests.support.folders import keep, restore
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.processes.commands import restored_log
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -33,10 +33,10 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
-from tests.support.folders import keep, restore
-from tests.support.runs import ask, config, facts, scores
-from tests.support.sample import write_sample
+from tests.support.make.archives import trace, write_damaged, write_jsonl, write_parquet
+from tests.support.make.runs import ask, config, facts, scores
+from tests.support.make.sample import write_sample
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

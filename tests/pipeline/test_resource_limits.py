@@ -14,7 +14,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
-from tests.support.archives import trace, write_jsonl
+from tests.support.make.archives import trace, write_jsonl
 
 pytestmark = pytest.mark.slow
 

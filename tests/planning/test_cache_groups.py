@@ -24,8 +24,8 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.folders import keep, restore
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -17,12 +17,12 @@ from kp_batch.planning.explain_plan import PlanDescription
 from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import Run
 from kp_batch.warehouse.run_record import RunCounts
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import restored_log
-from tests.support.folders import keep, restore
-from tests.support.nights import Night
-from tests.support.queries import ask
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.nights import Night
+from tests.support.make.runs import config
+from tests.support.processes.commands import restored_log
+from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask
 
 pytestmark = pytest.mark.slow
 

@@ -20,8 +20,8 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.reasons import Reason
 from kp_batch.warehouse.snapshot import published
-from tests.support.folders import keep, restore
-from tests.support.nights import PROFILE, Night, Trace
+from tests.support.make.nights import PROFILE, Night, Trace
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -21,8 +21,8 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.run_record import RunRecord, last_done
 from kp_batch.warehouse.snapshot import published
 from kp_batch.warehouse.staging import Staging
-from tests.support.archives import trace, write_damaged, write_jsonl
-from tests.support.runs import ask, config
+from tests.support.make.archives import trace, write_damaged, write_jsonl
+from tests.support.make.runs import ask, config
 
 pytestmark = pytest.mark.slow
 

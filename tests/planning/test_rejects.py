@@ -22,8 +22,8 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.folders import keep, restore
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

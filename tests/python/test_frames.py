@@ -20,7 +20,15 @@ from polars.testing import assert_frame_equal
 from kp_batch import bounds
 from kp_batch.errors import SettingError, UnreadableError
 from kp_batch.python.frames import take
-from tests.support.archives import read, retyped, step, table, trace, write_jsonl, write_parquet
+from tests.support.make.archives import (
+    read,
+    retyped,
+    step,
+    table,
+    trace,
+    write_jsonl,
+    write_parquet,
+)
 
 ROWS = [
     trace(id="kp:trace:1", objective="Fix the import", quality_score=0.5),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archives import trace, write_jsonl
-from tests.support.notebooks import Kernel, kernel
-from tests.support.tiny_traces import Traces, write_traces
+from tests.python.notebooks import Kernel, kernel
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.tiny_traces import Traces, write_traces
 
 pytestmark = pytest.mark.process
 

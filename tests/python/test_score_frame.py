@@ -30,15 +30,22 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.python import score_frame
 from kp_batch.python.score_frame import COLUMNS
 from tests.support import GOLDEN, ROOT
-from tests.support.archives import step, table, trace, write_damaged, write_jsonl, write_parquet
-from tests.support.counting import counted, observed
+from tests.support.make.archives import (
+    step,
+    table,
+    trace,
+    write_damaged,
+    write_jsonl,
+    write_parquet,
+)
+from tests.support.make.rejected_rows import REFUSED
+from tests.support.make.runs import config
+from tests.support.oracle.accepted_rows import counted, observed
 from tests.support.oracle.answers import assert_same
 from tests.support.oracle.drawn import _settings, _trace
 from tests.support.oracle.history import _file_of, ttl_text
 from tests.support.oracle.scoring import DIMENSIONS, Settings, replayed
-from tests.support.queries import ask
-from tests.support.rejected_rows import REFUSED
-from tests.support.runs import config
+from tests.support.read.queries import ask
 
 HOUR = timedelta(hours=1)
 EXAMPLES = int(os.environ.get("KP_ORACLE_EXAMPLES", "2"))

@@ -34,8 +34,8 @@ from kp_batch.errors import (
 from kp_batch.report import build
 from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.run_result import RunResult
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import invoke
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,10 +22,10 @@ from kp_batch.report.data import ReportData
 from kp_batch.report.markdown import markdown
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.folders import keep, restore
-from tests.support.holding import HOLD, holding
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.commands import invoke
+from tests.support.processes.holder import HOLD, holding
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,10 @@ from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.panel import Panel, panel_values
 from kp_batch.report.panels import PANELS
-from tests.support import drawn_scores, planted
-from tests.support.reported import RUN, under
-from tests.support.scenes import Mark, Scene, drawn, off_line, scene
-from tests.support.vega_lite import fault
+from tests.support.make import drawn_scores, planted
+from tests.support.make.report_data import RUN, under
+from tests.support.read.charts import Mark, Scene, drawn, off_line, scene
+from tests.support.read.vega_lite import fault
 
 Row = Mapping[str, Any]
 PANEL_OF = {panel.name: panel for panel in PANELS}

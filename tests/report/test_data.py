@@ -21,13 +21,13 @@ from kp_batch.report.data import FRAMES, ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.scores import Scores
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.drawn_scores import ENDED, Drawn, Row, draw, made, opened, row, write
-from tests.support.odd_scores import make
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.drawn_scores import ENDED, Drawn, Row, draw, made, opened, row, write
+from tests.support.make.odd_scores import make
+from tests.support.make.planted import WEIGHTS, build_catalog, plant
+from tests.support.make.publications import publish_nothing
 from tests.support.oracle.answers import ask, assert_same
 from tests.support.oracle.reports import Archive, Report
-from tests.support.planted import WEIGHTS, build_catalog, plant
-from tests.support.publications import publish_nothing
 
 SEVERAL = 9  # the seed of an archive of several domains, some of which share a label
 EXAMPLES = int(os.environ.get("KP_ORACLE_EXAMPLES", "18"))

@@ -27,14 +27,14 @@ from kp_batch.report.kinds.units import paired, ranking
 from kp_batch.report.labels import ALL
 from kp_batch.report.parts import with_parts
 from tests.bench.findings import chance_counts, planted_counts
-from tests.support.answered import assert_answered
-from tests.support.drawn_scores import draw, opened, write
-from tests.support.odd_scores import ODD, ODD_NAMES, make
+from tests.support.make.drawn_scores import draw, opened, write
+from tests.support.make.odd_scores import ODD, ODD_NAMES, make
+from tests.support.make.planted import build_catalog
+from tests.support.make.report_data import EMPTY, QUIET, under
 from tests.support.oracle.answers import ask, is_near
 from tests.support.oracle.findings import KINDS, assert_told, chosen, told
 from tests.support.oracle.reports import Report
-from tests.support.planted import build_catalog
-from tests.support.reported import EMPTY, QUIET, under
+from tests.support.oracle.sentences import assert_answered
 
 
 @pytest.fixture(scope="module")

@@ -14,20 +14,10 @@ from kp_batch.report.finding import Untrusted
 from kp_batch.report.labels import ALL
 from kp_batch.report.notices import Notice, notices
 from kp_batch.warehouse.audits import AuditResult
-from tests.support import drawn_scores
-from tests.support.drawn_scores import Drawn, draw, made, opened, write
-from tests.support.oracle.notices import (
-    ALL_ACCEPTED,
-    FAR_OFF,
-    NEAR,
-    OURS,
-    PLACEHOLDER,
-    REFUSED,
-    told_by,
-)
-from tests.support.oracle.reports import Report
-from tests.support.planted import build_catalog
-from tests.support.reported import (
+from tests.support.make import drawn_scores
+from tests.support.make.drawn_scores import Drawn, draw, made, opened, write
+from tests.support.make.planted import build_catalog
+from tests.support.make.report_data import (
     EMPTY,
     FINGERPRINTS,
     FORMULAS,
@@ -41,6 +31,16 @@ from tests.support.reported import (
     rows,
     under,
 )
+from tests.support.oracle.notices import (
+    ALL_ACCEPTED,
+    FAR_OFF,
+    NEAR,
+    OURS,
+    PLACEHOLDER,
+    REFUSED,
+    told_by,
+)
+from tests.support.oracle.reports import Report
 
 NONE_SCORED = "No trace is scored yet."
 

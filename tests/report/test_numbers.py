@@ -13,15 +13,15 @@ from kp_batch.report.data import gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.numbers import Number, numbers
 from kp_batch.report.periods import Span
-from tests.support.drawn_scores import draw, opened, write
-from tests.support.odd_scores import make
+from tests.support.make.drawn_scores import draw, opened, write
+from tests.support.make.odd_scores import make
+from tests.support.make.planted import build_catalog
+from tests.support.make.report_data import EMPTY, QUIET
 from tests.support.oracle.answers import is_near
 from tests.support.oracle.doubts import before
 from tests.support.oracle.findings import changes, domain_changes
 from tests.support.oracle.reports import Report, means
 from tests.support.oracle.statistics import median
-from tests.support.planted import build_catalog
-from tests.support.reported import EMPTY, QUIET
 
 ARCHIVES: dict[str, Callable[[], Any]] = {
     name: lambda name=name: make(name)

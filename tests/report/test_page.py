@@ -28,8 +28,10 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import shortened
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import record_scores, step, trace, write_jsonl
-from tests.support.browser import (
+from tests.support.make.archives import record_scores, step, trace, write_jsonl
+from tests.support.make.publications import publish_nothing
+from tests.support.make.sample import write_sample
+from tests.support.processes.browser import (
     CHROMIUM,
     Opening,
     charts,
@@ -41,8 +43,6 @@ from tests.support.browser import (
     opened_in,
     wait_for,
 )
-from tests.support.publications import publish_nothing
-from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.process
 

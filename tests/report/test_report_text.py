@@ -33,11 +33,11 @@ from kp_batch.report.page import page
 from kp_batch.report.trace_details import Traces
 from kp_batch.text import code, printable, shortened
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.drawn_scores import draw, opened, write
-from tests.support.planted import build_catalog, plant
-from tests.support.reported import EMPTY, RUN, failing, rows
-from tests.support.sample import write_sample
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.drawn_scores import draw, opened, write
+from tests.support.make.planted import build_catalog, plant
+from tests.support.make.report_data import EMPTY, RUN, failing, rows
+from tests.support.make.sample import write_sample
 
 # As an archive may hold them; beside each, how it is written inside a code span.
 HOSTILE = {

@@ -19,9 +19,9 @@ from kp_batch.report.run_summary import (
 )
 from kp_batch.steps.step import timed
 from kp_batch.text import bar_line
-from tests.support.archives import trace, write_jsonl
-from tests.support.queries import ask
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.read.queries import ask
 
 pytestmark = pytest.mark.slow
 

@@ -24,11 +24,11 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import step, trace, write_jsonl, write_parquet
-from tests.support.buckets import fill
-from tests.support.folders import keep, restore
-from tests.support.publications import publish_tables
-from tests.support.removal import killed_in_removal
+from tests.support.kill.removal import killed_in_removal
+from tests.support.make.archives import step, trace, write_jsonl, write_parquet
+from tests.support.make.publications import publish_tables
+from tests.support.processes.buckets import fill
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.scoring.composite import breakdowns, composite, score
-from tests.support.profiles import undated
+from tests.support.make.profiles import undated
 
 PROFILES = undated()
 share = st.floats(0, 1)

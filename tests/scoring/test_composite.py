@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import ProfileVersions, Version, WeightProfile
-from tests.support.profiles import always, undated
+from tests.support.make.profiles import always, undated
 
 
 def traces(rows: list[tuple[str, float, float, float, float]]) -> pl.DataFrame:

@@ -24,10 +24,10 @@ from kp_batch.report.run_summary import Summary
 from kp_batch.scoring.profiles import load_profiles, parse_profiles
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.reasons import setting_changes
-from tests.support.archives import lines, step, trace, write_jsonl
-from tests.support.folders import keep, restore
-from tests.support.lawful import tables
-from tests.support.runs import ask, config
+from tests.support.make.archives import lines, step, trace, write_jsonl
+from tests.support.make.runs import ask, config
+from tests.support.oracle.tables import tables
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

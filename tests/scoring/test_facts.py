@@ -14,8 +14,8 @@ from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.schemas import FACTS, STEP_TYPES
 from kp_batch.scoring.facts import FACTS_VERSION, with_facts, with_text
-from tests.support.archives import read, step, trace, write_jsonl, write_parquet
-from tests.support.odd_rows import write_odd_rows
+from tests.support.make.archives import read, step, trace, write_jsonl, write_parquet
+from tests.support.make.odd_rows import write_odd_rows
 
 COUNTS = ("n_steps", "n_types", "n_thoughts", "n_recoveries", "n_tool_steps", "n_tools")
 

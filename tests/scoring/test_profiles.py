@@ -12,7 +12,7 @@ from kp_batch.scoring.profiles import (
     load_profiles,
     parse_profiles,
 )
-from tests.support.profiles import undated
+from tests.support.make.profiles import undated
 
 BUILT_IN = {
     "default": (0.25, 0.35, 0.15, 0.25),

@@ -18,10 +18,10 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.steps.step import P, R, Step, T, ThreadExecutor, cut
-from tests.support.archives import trace, write_jsonl
-from tests.support.lawful import tables
-from tests.support.runs import config
-from tests.support.sample import write_sample
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.make.sample import write_sample
+from tests.support.oracle.tables import tables
 
 pytestmark = pytest.mark.slow
 

@@ -33,11 +33,11 @@ from kp_batch.steps.ray import RayExecutor, executor_of
 from kp_batch.steps.step import AHEAD, step
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.bucket.location import folder_of
-from tests.support.buckets import fill
-from tests.support.commands import children, is_running, until
-from tests.support.lawful import assert_same
-from tests.support.runs import config
-from tests.support.sample import write_sample
+from tests.support.make.runs import config
+from tests.support.make.sample import write_sample
+from tests.support.oracle.tables import assert_same
+from tests.support.processes.buckets import fill
+from tests.support.processes.commands import children, is_running, until
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster as Nodes
@@ -317,7 +317,7 @@ from pathlib import Path
 from kp_batch.errors import ArchiveError
 from kp_batch.steps.ray import executor_of
 from tests.steps.test_ray import is_running, meet, met, until
-from tests.support.runs import config
+from tests.support.make.runs import config
 
 folder = Path({folder!r})
 first, again, cores, failed = [folder / name for name in ("first", "again", "cores", "failed")]

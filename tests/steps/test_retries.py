@@ -26,10 +26,10 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.steps import step as steps
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.folders import keep, restore
-from tests.support.retries import once_torn
-from tests.support.runs import ask, config
+from tests.support.kill.retries import once_torn
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import ask, config
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from kp_batch.storage.store import (
     run_parallel,
     store_at,
 )
-from tests.support.buckets import silent_server
 from tests.support.damage.answers import Trouble, between
 from tests.support.damage.table import Damage, damages, named
+from tests.support.processes.buckets import silent_server
 
 pytestmark = pytest.mark.process
 

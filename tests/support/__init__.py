@@ -1,4 +1,7 @@
-"""What several tests need: archives, servers, browsers, readers of the documentation."""
+"""What several tests need, in folders by what it is for; `tests/README.md` says which has what.
+
+What the tests of one file need stands beside that file.
+"""
 
 from pathlib import Path
 

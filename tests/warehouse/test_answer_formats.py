@@ -17,9 +17,9 @@ from kp_batch.errors import KpBatchError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.answer_formats import frame_answer, write_answer
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.publications import publish_nothing
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import publish_nothing
+from tests.support.make.runs import config
 
 BIG = Decimal("12345678901234567890.123")
 VALUES: list[tuple[str, str, Any]] = [

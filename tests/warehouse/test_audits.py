@@ -22,10 +22,10 @@ from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.audits import audits_text, load_audits
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import ROOT
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.publications import files_of
-from tests.support.runs import ask, config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import files_of
+from tests.support.make.runs import ask, config
+from tests.support.processes.commands import invoke
 
 pytestmark = pytest.mark.slow
 

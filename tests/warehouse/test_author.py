@@ -8,8 +8,8 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.warehouse.author import current_user, parse_note, signed
-from tests.support.commands import invoke
-from tests.support.runs import ask, config, least, run_night, two_nights
+from tests.support.make.runs import ask, config, least, run_night, two_nights
+from tests.support.processes.commands import invoke
 
 NOTE = "new\tweights,\n \x1b[31mas Ana asked"  # as somebody may have pasted it
 KEPT = "new weights, \x1b[31mas Ana asked"

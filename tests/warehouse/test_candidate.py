@@ -40,11 +40,11 @@ from kp_batch.warehouse.manifest import read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
-from tests.support.archives import trace, write_jsonl
-from tests.support.buckets import Machine, make_bucket, s3_server
-from tests.support.folders import keep, restore
-from tests.support.publications import NOTHING, SETTINGS, Draft, profile
-from tests.support.runs import config, run_night, two_nights
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import NOTHING, SETTINGS, Draft, profile
+from tests.support.make.runs import config, run_night, two_nights
+from tests.support.processes.buckets import Machine, make_bucket, s3_server
+from tests.support.read.folders import keep, restore
 
 REFUSED = {"audits": {"few": {"sql": "FROM scores"}}}
 RMTREE = shutil.rmtree

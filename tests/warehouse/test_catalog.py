@@ -6,7 +6,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.support.publications import publish_profile
+from tests.support.make.publications import publish_profile
 
 MADE = (
     "SELECT schema_name, function_name, macro_definition, parameters::VARCHAR, comment "

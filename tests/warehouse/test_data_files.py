@@ -26,7 +26,7 @@ from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation, published
 from kp_batch.warehouse.unneeded import Unneeded
-from tests.support.publications import Draft
+from tests.support.make.publications import Draft
 
 REPLACE = Path.replace
 

@@ -16,14 +16,14 @@ from kp_batch.warehouse.answer_formats import write_answer
 from kp_batch.warehouse.layout import TABLE_NAMES, check_folder
 from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
-from tests.support.holding import holding
-from tests.support.publications import (
+from tests.support.make.publications import (
     Draft,
     files_of,
     profile,
     publish_nothing,
     publish_profile,
 )
+from tests.support.processes.holder import holding
 
 
 def published_names(warehouse: Path) -> list[str]:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from kp_batch.warehouse.catalog import create_macros
 from tests.bench.doubt import Cell, Coverage, coverage
-from tests.support.measured import ask_of
+from tests.support.read.means import ask_of
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from kp_batch.schemas import VIEWS
 from kp_batch.warehouse.questions import questions
 from tests.support import ROOT
-from tests.support.answering import answering_warehouse
+from tests.support.make.full_warehouse import answering_warehouse
 
 pytestmark = pytest.mark.process
 
@@ -67,7 +67,7 @@ def queries() -> list[str]:
 
 def answers(catalog: Path, version: str) -> list[list[list[str]]]:
     """What a version answers, where the catalog is opened and where it has another name."""
-    asking = [sys.executable, "-S", ROOT / "tests" / "support" / "asking.py"]
+    asking = [sys.executable, "-S", ROOT / "tests" / "warehouse" / "ask_alone.py"]
     command = [*asking, catalog, *queries()]
     process = subprocess.run(command, env=of_version(version), capture_output=True, check=False)
     assert process.returncode == 0, process.stderr.decode()

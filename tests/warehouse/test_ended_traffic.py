@@ -16,7 +16,7 @@ from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
 from kp_batch.report.parts import with_parts
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import step, trace, write_jsonl
+from tests.support.make.archives import step, trace, write_jsonl
 from tests.support.oracle.answers import ask
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)

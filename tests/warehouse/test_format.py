@@ -15,10 +15,10 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.manifest import FORMAT_VERSION, read_manifest, require_manifest
 from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke
-from tests.support.folders import listing
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.processes.commands import invoke
+from tests.support.read.folders import listing
 
 OLDER = FORMAT_VERSION - 1
 LINE = rf"has format {OLDER}, and this version of kp_batch writes format {FORMAT_VERSION}; "

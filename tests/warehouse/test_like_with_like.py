@@ -12,12 +12,12 @@ import pytest
 
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.questions import statements
-from tests.support.measured import create_questions
 from tests.support.oracle import measures
 from tests.support.oracle.answers import ask, assert_same, is_near
 from tests.support.oracle.doubts import DIMENSIONS, OVERRIDES
 from tests.support.oracle.measures import MEASURES, USUAL, measured
 from tests.support.oracle.scoring import composite, overridden
+from tests.support.read.means import create_questions
 
 # Those of `code` are dated, and all others have those of `default`.
 WEIGHTS = {"1": (0.25, 0.25, 0.25, 0.25), "2": (0.4, 0.1, 0.2, 0.3), "3": (0.1, 0.5, 0.4, 0.0)}

@@ -30,11 +30,11 @@ from kp_batch.warehouse.file_lists import DataFile, write_list
 from kp_batch.warehouse.manifest import Manifest, past_manifest, require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from kp_batch.warehouse.staging import Staging
-from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke, kp_batch
-from tests.support.folders import keep, restore
-from tests.support.publications import SETTINGS, publish_profile
-from tests.support.runs import ask, config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import SETTINGS, publish_profile
+from tests.support.make.runs import ask, config
+from tests.support.processes.commands import invoke, kp_batch
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.holding import HOLD, holding
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.processes.holder import HOLD, holding
 
 pytestmark = pytest.mark.process
 

@@ -15,7 +15,7 @@ from kp_batch.duck import frame_of
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
-from tests.support.publications import publish_nothing
+from tests.support.make.publications import publish_nothing
 
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
 EDGES = (0.0, 5e-324, 0.05, 0.1, 0.3, 0.7, 0.9, 0.95, 1 - 2.0**-53, 1.0)

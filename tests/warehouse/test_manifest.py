@@ -15,7 +15,7 @@ from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.kept_settings import KEPT
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
+from tests.support.make.archives import trace, write_jsonl
 
 SETTINGS: dict[str, Any] = {"threshold": 0.75}
 

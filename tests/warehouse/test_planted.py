@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.planted import DRAWS, counts
-from tests.support.planted import build_catalog
+from tests.support.make.planted import build_catalog
 
 
 @pytest.fixture(scope="module")

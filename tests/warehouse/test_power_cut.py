@@ -17,11 +17,11 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.schemas import TABLES
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import trace, write_jsonl
-from tests.support.folders import keep, restore
-from tests.support.power import Image, disk_of, write_image
-from tests.support.publications import publish_profile
-from tests.support.runs import run_night, two_nights
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import publish_profile
+from tests.support.make.runs import run_night, two_nights
+from tests.support.read.folders import keep, restore
+from tests.warehouse.power_cuts import Image, disk_of, write_image
 
 REPLACE, UNLINK = Path.replace, Path.unlink
 

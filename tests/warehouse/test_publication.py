@@ -38,19 +38,28 @@ from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest,
 from kp_batch.warehouse.publication import rebuild, writing
 from kp_batch.warehouse.reader import connect, is_current
 from kp_batch.warehouse.staging import Staging
-from tests.support.archives import trace, write_jsonl
-from tests.support.folders import keep, restore
-from tests.support.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping
-from tests.support.holding import holding
-from tests.support.killing import reading
-from tests.support.publications import (
+from tests.support.kill.runs import reading
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import (
     Tables,
     profile,
     publish_profile,
     publish_tables,
     tables,
 )
-from tests.support.runs import config, least
+from tests.support.make.runs import config, least
+from tests.support.processes.holder import holding
+from tests.support.read.folders import keep, restore
+from tests.warehouse.publication_gaps import (
+    AFTER,
+    BEFORE,
+    BETWEEN,
+    BUILDING,
+    GAPS,
+    Killed,
+    die,
+    stopping,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -384,7 +393,7 @@ RUN_AND_HOLD = """
 import sys
 from pathlib import Path
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.support.gaps import hold, stopping
+from tests.warehouse.publication_gaps import hold, stopping
 from tests.warehouse.test_publication import settings_of
 with stopping({gap!r}, hold):
     rescore_archive(settings_of(Path(sys.argv[1])))

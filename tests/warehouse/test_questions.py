@@ -20,12 +20,12 @@ from kp_batch.scoring.profiles import WeightProfile, load_profiles
 from kp_batch.warehouse.questions import columns, questions
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
-from tests.support.answering import answering_warehouse
-from tests.support.archives import trace, write_jsonl
-from tests.support.pages import DOCS, blocks
-from tests.support.profiles import undated
-from tests.support.publications import publish_nothing
-from tests.support.queries import ask, assert_same, day, gaps
+from tests.support.docs.pages import DOCS, blocks
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.full_warehouse import answering_warehouse
+from tests.support.make.profiles import undated
+from tests.support.make.publications import publish_nothing
+from tests.support.read.queries import ask, assert_same, day, gaps
 
 QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
 MACROS, MEANS = QUESTIONS.with_name("macros"), QUESTIONS.with_name("means")

@@ -22,9 +22,8 @@ from kp_batch.schemas import VIEWS
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import trace, write_jsonl
-from tests.support.folders import keep, restore
-from tests.support.publications import (
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import (
     Draft,
     Tables,
     files_of,
@@ -32,7 +31,8 @@ from tests.support.publications import (
     publish_profile,
     tables,
 )
-from tests.support.runs import config
+from tests.support.make.runs import config
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 

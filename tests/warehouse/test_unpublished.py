@@ -23,11 +23,11 @@ from kp_batch.warehouse import delta, publication
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
-from tests.support.archives import trace, write_jsonl
-from tests.support.buckets import Machine, make_bucket, s3_server
-from tests.support.folders import keep, restore
-from tests.support.publications import files_of, publish_profile
-from tests.support.runs import run_night, two_nights
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.publications import files_of, publish_profile
+from tests.support.make.runs import run_night, two_nights
+from tests.support.processes.buckets import Machine, make_bucket, s3_server
+from tests.support.read.folders import keep, restore
 
 REFUSED = {"audits": {"none": {"sql": "FROM scores"}}}
 

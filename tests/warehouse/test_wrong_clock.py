@@ -18,9 +18,9 @@ from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.build import report
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
-from tests.support.queries import ask
-from tests.support.runs import config
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.runs import config
+from tests.support.read.queries import ask
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from tests.bench.measuring import measured
 from tests.support.damage.places import write_named
 from tests.support.damage.table import ARCHIVE, damages_at
-from tests.support.import_kits import KITS
-from tests.support.importing import imported
-from tests.support.queries import ask
+from tests.support.formats.kits import KITS
+from tests.support.imports.importing import imported
+from tests.support.read.queries import ask
 
 _MOST_S, _MOST_MB = 10, 1_000
 _MOST_MB_OF_IMPORTS = 1_300  # of JSON that is nearly too large, and is written once more

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from kp_batch import bounds
-from tests.support.archives import step, table, trace, write_jsonl
 from tests.support.damage import id_in
 from tests.support.damage.parquet_files import Column, lists_of, write_column
+from tests.support.make.archives import step, table, trace, write_jsonl
 
 
 def escaped_reject(path: Path) -> None:

@@ -12,7 +12,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from kp_batch import bounds, zstd
 from tests.support.damage import id_in
 from tests.support.formats.inspect import TALK, USER, log, sample, write_eval
-from tests.support.otlp_protobuf import encoded, stream, within
+from tests.support.formats.otlp_protobuf import encoded, stream, within
 
 AT = "2026-03-01T09:00:00.000000"
 

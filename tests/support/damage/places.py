@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.support.archives import table, trace, write_jsonl
 from tests.support.damage import id_in
 from tests.support.damage.parquet_files import Column, write_column
 from tests.support.damage.table import ARCHIVE, Damage, damages_at
+from tests.support.formats.kits import KITS
 from tests.support.formats.rows import ROWS
-from tests.support.import_kits import KITS
+from tests.support.make.archives import table, trace, write_jsonl
 
 
 def write(damage: Damage, place: str, folder: Path) -> set[str]:

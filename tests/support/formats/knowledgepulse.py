@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from tests.support.importing import kp_trace
+from tests.support.imports.importing import kp_trace
 
 
 def registry(path: Path, units: list[tuple[str, str, str, str | None]]) -> sqlite3.Connection:

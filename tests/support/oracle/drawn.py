@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.support.archives import step, trace, write_jsonl
-from tests.support.counting import counted, observed
+from tests.support.make.archives import step, trace, write_jsonl
+from tests.support.oracle.accepted_rows import counted, observed
 from tests.support.oracle.history import History
 from tests.support.oracle.scoring import Settings, Version, Weights, replayed
 

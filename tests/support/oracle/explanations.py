@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from tests.support.counting import tool_of
+from tests.support.oracle.accepted_rows import tool_of
 from tests.support.oracle.history import State
 from tests.support.oracle.scoring import (
     DIMENSIONS,

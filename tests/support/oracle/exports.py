@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.counting import File, counted, rows_in
+from tests.support.oracle.accepted_rows import File, counted, rows_in
 from tests.support.oracle.history import State
 from tests.support.oracle.scoring import Score, cosines, day_of
 

@@ -12,7 +12,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
-from tests.support.counting import Counted, File, counted, observed
+from tests.support.oracle.accepted_rows import Counted, File, counted, observed
 from tests.support.oracle.scoring import DIMENSIONS, Score, Settings, replayed
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from kp_batch.embedding.encoders import load_encoder
-from tests.support.counting import Row, moment_of, tool_of
+from tests.support.oracle.accepted_rows import Row, moment_of, tool_of
 
 Weights = tuple[float, float, float, float]  # of the four dimensions, in this order
 Version = tuple[datetime | None, Weights]  # and from when on they hold; None: from the beginning

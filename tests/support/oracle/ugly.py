@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.make.archives import step, trace, write_jsonl, write_parquet
 from tests.support.oracle.history import History
 from tests.support.oracle.scoring import Settings, facts, weighted
 

@@ -15,9 +15,9 @@ from kp_batch.operations import status as of_status
 from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse.last_run import LAST_RUN
 from kp_batch.warehouse.publication import writing
-from tests.support.archives import trace, write_jsonl
-from tests.support.buckets import Machine
-from tests.support.commands import invoke
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.buckets import Machine
+from tests.support.processes.commands import invoke
 
 pytestmark = pytest.mark.process
 

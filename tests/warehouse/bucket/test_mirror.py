@@ -34,7 +34,8 @@ from kp_batch.warehouse.manifest import Manifest, past_manifest, read_manifest, 
 from kp_batch.warehouse.publication import amend, may_remove, publish, start_over, writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
-from tests.support.memory_store import (
+from tests.support.make.publications import NOTHING, SETTINGS, profile
+from tests.warehouse.bucket.memory_store import (
     FAULTS,
     KILLS,
     FaultError,
@@ -42,7 +43,6 @@ from tests.support.memory_store import (
     MemoryStore,
     Turns,
 )
-from tests.support.publications import NOTHING, SETTINGS, profile
 
 _ROWS = 3  # of the table of profiles, at the most
 _STORES: dict[Path, MemoryStore] = {}  # of the copies

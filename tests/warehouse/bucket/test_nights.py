@@ -21,9 +21,9 @@ import pytest
 
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.last_run import LAST_RUN
-from tests.support.archives import trace, write_jsonl
-from tests.support.buckets import make_bucket
-from tests.support.commands import invoke, linux, until
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.buckets import make_bucket
+from tests.support.processes.commands import invoke, linux, until
 
 pytestmark = [pytest.mark.process, linux]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archives import trace, write_jsonl
-from tests.support.buckets import silent_server
-from tests.support.commands import invoke
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.processes.buckets import silent_server
+from tests.support.processes.commands import invoke
 
 pytestmark = pytest.mark.process
 WORDS = "there was no answer for 1 s; look at the address and the network"

@@ -41,15 +41,15 @@ from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.layout import check_apart
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
-from tests.support import commands
-from tests.support.archives import trace, write_jsonl
-from tests.support.buckets import Machine, fill, make_bucket
 from tests.support.damage.answers import Trouble, between
 from tests.support.damage.table import Damage, named
-from tests.support.folders import keep, restore
-from tests.support.lawful import assert_same
-from tests.support.prefect_server import PrefectServer
-from tests.support.sample import write_sample
+from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.sample import write_sample
+from tests.support.oracle.tables import assert_same
+from tests.support.processes import commands
+from tests.support.processes.buckets import Machine, fill, make_bucket
+from tests.support.processes.prefect_server import PrefectServer
+from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.process
 

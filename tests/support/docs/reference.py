@@ -1,0 +1,198 @@
+"""Writes the parts of docs/reference/ that come of the code.
+
+`python -m tests.support.docs.reference` writes all; such a part is in its page between
+`<!-- NAME: ... -->` and `<!-- end -->`.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+import duckdb
+from annotated_types import Ge, Le, MinLen
+
+from kp_batch import bounds
+from kp_batch.cli import _MODULES, kp_batch
+from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
+from kp_batch.columns import COLUMNS
+from kp_batch.config import RescoreConfig
+from kp_batch.warehouse.questions import Question, columns
+from kp_batch.warehouse.questions import questions as all_questions
+from kp_batch.warehouse.reader import connect
+from tests.support.docs.pages import DOCS, anchor
+from tests.support.docs.python_reference import python
+from tests.support.make.publications import publish_nothing
+from tests.support.read.schemas import SCHEMAS, schema_files
+
+REFERENCE = DOCS / "reference"
+
+
+def commands() -> Iterator[str]:
+    """Every command with its options, as its help has them."""
+    for name in _MODULES:
+        import_module(f"kp_batch.cli.{name}")
+    for name, command in sorted(kp_batch.commands.items()):
+        with click.Context(command, info_name=f"kp-batch {name}") as context:
+            usage = " ".join(command.collect_usage_pieces(context))
+            yield f"## kp-batch {name}\n\n`kp-batch {name} {usage}`\n"
+            yield f"{_paragraphs(command.help or '')}\n"
+            yield from _options(command, context)
+            yield ""
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    if not isinstance(command, SettingsCommand):
+        yield from _table(command.get_params(context), context)
+        return
+    for title, params in command.grouped(context).items():
+        yield f"{title[0].upper()}{title[1:]}:\n"
+        yield from _table(params, context)
+        yield ""
+
+
+def _table(params: Iterable[click.Parameter], context: click.Context) -> Iterator[str]:
+    yield "| option | meaning |\n|---|---|"
+    for param in params:
+        record = param.get_help_record(context)
+        if isinstance(param, click.Option) and record and "--help" not in param.opts:
+            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace(" RANGE", "").split()).replace("|", "\\|")
+
+
+def settings() -> Iterator[str]:
+    """Every setting of a run, in the groups that help has."""
+    for title in GROUPS:
+        yield f"{title[0].upper()}{title[1:]}:\n\n| setting | default | bounds | meaning |"
+        yield "|---|---|---|---|"
+        yield from (row for name, row in _settings() if group_of(name) == title)
+        yield ""
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    """The row of each setting, with its name."""
+    least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
+    for name, field in RescoreConfig.model_fields.items():
+        shown = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
+        default = "" if field.is_required() or shown in (None, []) else f"{shown}".lower()
+        bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
+        yield name, f"| `{name}` | {default} | {bounds} | {_cell(field.description or '')} |"
+
+
+def _bound(rule: Any) -> str:
+    if isinstance(rule, Ge | Le):
+        return f"≥ {rule.ge}" if isinstance(rule, Ge) else f"≤ {rule.le}"
+    return "not empty" if isinstance(rule, MinLen) else ""
+
+
+def limits() -> Iterator[str]:
+    """Every limit on what is read, with what its comment says."""
+    yield "| most | of what |\n|---|---|"
+    source = Path(bounds.__file__).read_text("utf-8")
+    for name, of_what in re.findall(r"^([A-Z]\w+) = .*?  # (.+)$", source, re.MULTILINE):
+        value = getattr(bounds, name)
+        yield f"| {_size(value) if name.endswith('_BYTES') else f'{value:,}'} | {of_what} |"
+
+
+def _size(value: int) -> str:
+    return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
+
+
+def questions() -> Iterator[str]:
+    """Every question: what it answers, how it is asked, its columns."""
+    groups = [(group, [*members]) for group, members in groupby(all_questions(), lambda e: e.group)]
+    yield "| about | questions |\n|---|---|"
+    for group, members in groups:
+        links = (f"[`{each.name}`](#{anchor(each.call)})" for each in members)
+        yield f"| {group} | {', '.join(links)} |"
+    with _empty() as connection:
+        for group, members in groups:
+            yield f"\n## {group[0].upper()}{group[1:]}\n"
+            for each in members:
+                yield from _question(each, connection)
+
+
+def _question(question: Question, connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    yield f"### {question.call}\n\n{question.comment}\n\n```sql\n{question.example};\n```\n"
+    if question.example.startswith("SELECT"):
+        yield "One value, a text.\n"
+        return
+    types = columns(question, connection)
+    listed = ", ".join(f"`{column}` {_type(kind)}" for column, kind in types.items())
+    yield f"Columns: {listed}.\n"
+
+
+def _type(kind: str) -> str:
+    return kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ").lower()
+
+
+def macros() -> Iterator[str]:
+    """Every formula: its parameters and what it is."""
+    names = {question.name for question in all_questions()}
+    with _empty() as connection:
+        signatures = connection.execute(
+            "SELECT function_name, parameters, comment FROM duckdb_functions() "
+            "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ') "
+            "ORDER BY ALL"
+        ).fetchall()
+    yield "| macro | what it is |\n|---|---|"
+    for name, parameters, comment in signatures:
+        if name not in names:
+            yield f"| `{name}({', '.join(parameters)})` | {_cell(comment)} |"
+
+
+def columns_of_results() -> Iterator[str]:
+    """Every column of the tables of results."""
+    yield "| column | meaning |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(each.meaning)} |" for name, each in COLUMNS.items())
+
+
+@contextmanager
+def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A catalog without a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        publish_nothing(Path(folder))
+        with connect(Path(folder)) as connection:
+            yield connection
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
+    {
+        "commands.md": {"commands": commands},
+        "settings.md": {"settings": settings, "limits": limits},
+        "questions.md": {"questions": questions, "macros": macros},
+        "python.md": {"python": python, "columns": columns_of_results},
+    }
+)
+
+
+def written(page: str) -> str:
+    """A page with its parts as the code tells them now."""
+    text = (REFERENCE / page).read_text("utf-8")
+    for name, part in PARTS[page].items():
+        content = "\n".join(part()).strip()
+        head = f"<!-- {name}: written by python -m tests.support.docs.reference -->"
+        section = re.compile(rf"{re.escape(head)}\n.*?<!-- end -->", re.DOTALL)
+        assert len(section.findall(text)) == 1, f"{page} has no place for its {name}"
+        text = section.sub(lambda _, new=f"{head}\n\n{content}\n\n<!-- end -->": new, text)
+    return text
+
+
+if __name__ == "__main__":
+    for page in PARTS:
+        (REFERENCE / page).write_text(written(page), "utf-8")
+    for file, text in schema_files().items():
+        (SCHEMAS / file).write_text(text, "utf-8")

@@ -1,5 +1,0 @@
-"""Synthetic archives: traces that read like agents' work, in bursts, and bad on request."""
-
-from tests.support.sample.archive import write_sample
-
-__all__ = ["write_sample"]
