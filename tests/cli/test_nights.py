@@ -42,7 +42,7 @@ def rows(name: str, good: int, bad: int = 0) -> list[dict[str, Any]]:
     return [*(trace(id=f"{name}-{number:02d}") for number in range(good)), *faulty]
 
 
-class Nights:
+class NightlyCommand:
     """An archive, and its warehouse after one good night."""
 
     def __init__(self, folder: Path) -> None:
@@ -90,8 +90,8 @@ class Nights:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Nights:
-    nights = Nights(tmp_path_factory.mktemp("nights") / "night")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> NightlyCommand:
+    nights = NightlyCommand(tmp_path_factory.mktemp("nights") / "night")
     for name in "ab":
         write_jsonl(nights.archive / f"{name}.jsonl", rows(name, 20))
     assert invoke(*nights.words()).returncode == 0
@@ -100,41 +100,41 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Nights:
 
 
 @pytest.fixture
-def nights(kept: Nights) -> Nights:
+def nights(kept: NightlyCommand) -> NightlyCommand:
     restore(kept.folder)
     return kept
 
 
-def add(nights: Nights) -> None:
+def add(nights: NightlyCommand) -> None:
     write_jsonl(nights.archive / "c.jsonl", rows("c", 3))
 
 
-def reject(nights: Nights) -> None:
+def reject(nights: NightlyCommand) -> None:
     write_jsonl(nights.archive / "c.jsonl", rows("c", 47, bad=3))
 
 
-def lose_file(nights: Nights) -> None:
+def lose_file(nights: NightlyCommand) -> None:
     (nights.archive / "b.jsonl").unlink()
 
 
-def lose_traces(nights: Nights) -> None:
+def lose_traces(nights: NightlyCommand) -> None:
     write_jsonl(nights.archive / "b.jsonl", rows("b", 5))
 
 
-def lose_archive(nights: Nights) -> None:
+def lose_archive(nights: NightlyCommand) -> None:
     nights.archive.rename(nights.folder / "away")
 
 
-def write_audit(nights: Nights, severity: str = "error") -> None:
+def write_audit(nights: NightlyCommand, severity: str = "error") -> None:
     (nights.folder / "audits.toml").write_text(AUDIT.format(severity))
 
 
-def write_weights(nights: Nights) -> None:
+def write_weights(nights: NightlyCommand) -> None:
     weights = "complexity = 0.3\nnovelty = 0.2\ntool_diversity = 0.2\noutcome_confidence = 0.2\n"
     (nights.folder / "weights.toml").write_text(f"[profiles.code]\n{weights}")
 
 
-def do_nothing(_: Nights) -> None:
+def do_nothing(_: NightlyCommand) -> None:
     pass
 
 
@@ -156,8 +156,8 @@ def do_nothing(_: Nights) -> None:
     ],
 )
 def test_how_a_night_ends(  # noqa: PLR0913, PLR0917 (a row of the table)
-    nights: Nights,
-    trouble: Callable[[Nights], None],
+    nights: NightlyCommand,
+    trouble: Callable[[NightlyCommand], None],
     options: list[object],
     exits: int,
     how: str,
@@ -182,7 +182,7 @@ def test_how_a_night_ends(  # noqa: PLR0913, PLR0917 (a row of the table)
         assert found["last_success"]["status"] == how
 
 
-def standing(nights: Nights) -> dict[str, Any]:
+def standing(nights: NightlyCommand) -> dict[str, Any]:
     """What stands since the last success."""
     success = nights.status()[1]["last_success"]
     names = ("unreadable", "cut", "gone", "rejected", "excluded")
@@ -192,7 +192,7 @@ def standing(nights: Nights) -> dict[str, Any]:
 
 
 def test_what_stands_after_a_good_night_is_unknown_after_a_restore_until_a_run_has_looked(
-    nights: Nights,
+    nights: NightlyCommand,
 ) -> None:
     write_audit(nights, "warn")
     (nights.archive / "cut.jsonl").write_bytes(b'{"id":"x"')
@@ -218,7 +218,7 @@ def test_what_stands_after_a_good_night_is_unknown_after_a_restore_until_a_run_h
     assert standing(nights) == stands
 
 
-def test_what_is_excluded_is_not_gone(nights: Nights) -> None:
+def test_what_is_excluded_is_not_gone(nights: NightlyCommand) -> None:
     excluding = ("--exclude", "b.jsonl", "--max-gone", 0)
     assert nights.night(*excluding) == (0, "done", None)
     stands = standing(nights)
@@ -232,7 +232,7 @@ def test_what_is_excluded_is_not_gone(nights: Nights) -> None:
 
 @pytest.mark.telling
 def test_a_disk_that_is_full_at_the_first_byte_in_the_middle_or_at_the_manifest(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
+    nights: NightlyCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -251,7 +251,7 @@ def test_a_disk_that_is_full_at_the_first_byte_in_the_middle_or_at_the_manifest(
 
 @pytest.mark.slow
 def test_a_failure_that_cannot_be_recorded_is_a_warning(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
+    nights: NightlyCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deny(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "runs")
@@ -271,7 +271,7 @@ def test_a_failure_that_cannot_be_recorded_is_a_warning(
 
 
 def test_on_a_full_disk_the_mark_takes_the_room_that_it_has(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
+    nights: NightlyCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -285,7 +285,7 @@ def test_on_a_full_disk_the_mark_takes_the_room_that_it_has(
 
 
 @pytest.mark.telling
-def test_no_night_for_three_days(nights: Nights) -> None:
+def test_no_night_for_three_days(nights: NightlyCommand) -> None:
     path = nights.warehouse / "last-run.json"
     mark = json.loads(path.read_text())
     long_ago = (datetime.now(UTC) - timedelta(days=3)).isoformat(timespec="seconds")
@@ -302,7 +302,7 @@ def test_no_night_for_three_days(nights: Nights) -> None:
 
 
 @pytest.mark.telling
-def test_after_a_rollback_what_stands_is_of_what_is_published(nights: Nights) -> None:
+def test_after_a_rollback_what_stands_is_of_what_is_published(nights: NightlyCommand) -> None:
     mark = LastRuns.read(nights.warehouse).last_run
     reject(nights)
     assert nights.night() == (0, "done", None)
@@ -331,7 +331,7 @@ def test_after_a_rollback_what_stands_is_of_what_is_published(nights: Nights) ->
     assert of_copy["counts"] is None
 
 
-def test_what_a_forget_removes_stands_no_more_and_is_no_night(nights: Nights) -> None:
+def test_what_a_forget_removes_stands_no_more_and_is_no_night(nights: NightlyCommand) -> None:
     reject(nights)
     assert nights.night("--max-reject-share", 1) == (0, "done", None)
     before = nights.status()[1]
@@ -345,7 +345,7 @@ def test_what_a_forget_removes_stands_no_more_and_is_no_night(nights: Nights) ->
 
 
 @pytest.mark.telling
-def test_an_age_below_zero_is_no_age(nights: Nights) -> None:
+def test_an_age_below_zero_is_no_age(nights: NightlyCommand) -> None:
     """As after a run whose clock was a year ahead, until another one is done."""
     mark = nights.warehouse / "last-run.json"
     written = json.loads(mark.read_text())
@@ -364,7 +364,7 @@ def test_an_age_below_zero_is_no_age(nights: Nights) -> None:
     assert nights.status(*DAY)[0] == 0
 
 
-def test_other_upkeep_leaves_the_status(nights: Nights) -> None:
+def test_other_upkeep_leaves_the_status(nights: NightlyCommand) -> None:
     before = nights.status()[1]
     invoke("vacuum", "--warehouse", nights.warehouse)
     found = nights.status()[1]
@@ -379,7 +379,7 @@ def test_other_upkeep_leaves_the_status(nights: Nights) -> None:
     [("failed", "(failed): the disk; once"), ("could_not_begin", "(could not begin): the disk; ")],
 )
 def test_a_last_run_that_did_not_succeed_fails_the_status_that_asks(
-    nights: Nights, status: str, told: str
+    nights: NightlyCommand, status: str, told: str
 ) -> None:
     mark = nights.warehouse / "last-run.json"
     values = json.loads(mark.read_text())
@@ -399,7 +399,7 @@ def test_a_last_run_that_did_not_succeed_fails_the_status_that_asks(
 
 @pytest.mark.telling
 def test_traces_that_stopped_coming_are_told_by_the_newest_that_is_no_future_one(
-    nights: Nights,
+    nights: NightlyCommand,
 ) -> None:
     now = datetime.now(UTC)
     days = {"old": 5, "new": 2, "soon": -0.01, "far": -9_999}
@@ -427,7 +427,7 @@ def test_traces_that_stopped_coming_are_told_by_the_newest_that_is_no_future_one
 
 
 def test_a_warehouse_whose_traces_are_all_of_the_future_has_no_newest(tmp_path: Path) -> None:
-    nights = Nights(tmp_path)
+    nights = NightlyCommand(tmp_path)
     write_jsonl(nights.archive / "a.jsonl", [trace(id="a", created_at="2999-01-01T00:00:00Z")])
     invoke(*nights.words())
     returned, found = nights.status("--max-trace-age", "3d")
@@ -439,7 +439,7 @@ def test_a_warehouse_whose_traces_are_all_of_the_future_has_no_newest(tmp_path: 
     )
 
 
-def test_a_warehouse_that_has_lost_tables_is_told_with_their_names(nights: Nights) -> None:
+def test_a_warehouse_that_has_lost_tables_is_told_with_their_names(nights: NightlyCommand) -> None:
     shutil.rmtree(nights.warehouse / "scores")
     lost = invoke("status", "--warehouse", nights.warehouse, *DAY)
     assert (lost.returncode, lost.stdout) == (1, "")
@@ -453,7 +453,7 @@ def test_a_warehouse_that_has_lost_tables_is_told_with_their_names(nights: Night
 
 
 def test_before_its_first_run_a_warehouse_is_new(tmp_path: Path) -> None:
-    nights = Nights(tmp_path)
+    nights = NightlyCommand(tmp_path)
     begin(nights.warehouse)
     returned, of_new = nights.status()
     assert (returned, of_new["is_new"], of_new["last_run"]) == (0, True, None)
@@ -462,7 +462,7 @@ def test_before_its_first_run_a_warehouse_is_new(tmp_path: Path) -> None:
 
 
 def test_a_first_night_that_fails_is_no_success(tmp_path: Path) -> None:
-    nights = Nights(tmp_path)
+    nights = NightlyCommand(tmp_path)
     write_jsonl(nights.archive / "a.jsonl", rows("a", 1, bad=3))
     assert nights.night() == (1, "refused", "max_reject_share")
     assert nights.status()[0] == 0
@@ -476,7 +476,7 @@ def test_a_first_night_that_fails_is_no_success(tmp_path: Path) -> None:
 
 
 @contextmanager
-def auditing(nights: Nights) -> Generator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+def auditing(nights: NightlyCommand) -> Generator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """A night at a step that lasts for hours, and what `status` says of it."""
     (nights.folder / "audits.toml").write_text(LONG_AUDIT)
     with working(*nights.words("--audits", nights.folder / "audits.toml")) as process:
@@ -489,7 +489,7 @@ def auditing(nights: Nights) -> Generator[tuple[subprocess.Popen[str], dict[str,
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
 def test_a_night_under_way_that_is_stopped_or_killed(
-    nights: Nights, number: signal.Signals
+    nights: NightlyCommand, number: signal.Signals
 ) -> None:
     with auditing(nights) as (process, running):
         assert (running["status"], running["finished_at"]) == ("running", None)
@@ -515,7 +515,7 @@ def test_a_night_under_way_that_is_stopped_or_killed(
 @linux
 @pytest.mark.telling
 @pytest.mark.process
-def test_a_working_process_that_the_system_kills_fails_the_night(nights: Nights) -> None:
+def test_a_working_process_that_the_system_kills_fails_the_night(nights: NightlyCommand) -> None:
     with auditing(nights) as (process, running):
         os.kill(running["pid"], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
@@ -523,7 +523,7 @@ def test_a_working_process_that_the_system_kills_fails_the_night(nights: Nights)
 
 
 def test_a_night_that_has_just_let_the_lock_go_was_not_killed(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
+    nights: NightlyCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = LastRuns.read(nights.warehouse)
     assert ended.last_run
@@ -539,7 +539,7 @@ def test_a_night_that_has_just_let_the_lock_go_was_not_killed(
     assert nights.status_meanwhile()[1]["last_run"]["status"] == "done"
 
 
-def test_a_preview_and_a_plan_are_no_runs(nights: Nights) -> None:
+def test_a_preview_and_a_plan_are_no_runs(nights: NightlyCommand) -> None:
     add(nights)
     before = LastRuns.read(nights.warehouse)
     invoke(*nights.words("--preview"))
@@ -563,7 +563,7 @@ def test_what_is_no_warehouse_has_no_status(tmp_path: Path) -> None:
 
 
 def test_a_run_of_no_warehouse_yet_leaves_nothing_where_it_could_not_begin(tmp_path: Path) -> None:
-    nights = Nights(tmp_path)
+    nights = NightlyCommand(tmp_path)
     nights.warehouse.mkdir()
     invoke(*nights.words("--ttl", "soon"))
     assert [*nights.warehouse.iterdir()] == []

@@ -20,11 +20,11 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explain_error
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.storage.store import store_at
-from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import trace, write_jsonl, write_parquet
 from tests.support.processes.commands import invoke
 from tests.support.processes.unprivileged import Invoke, asks, kp_batch, mode
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 ACCESS = "give this user access, or run as another"
 
@@ -59,11 +59,6 @@ def archive(scored: Path) -> Path:
 @pytest.fixture
 def warehouse(archive: Path) -> Path:
     return archive.with_name("w")
-
-
-def ask(warehouse: Path, query: str) -> list[tuple[object, ...]]:
-    with connect(warehouse) as connection:
-        return connection.execute(query).fetchall()
 
 
 @pytest.mark.telling
@@ -148,18 +143,18 @@ def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
         done = anybody("run", f"{archive}{glob}", *settings)
     assert done.returncode == 0, done.stderr
     assert f"warning: {archive}/sub is unreadable: {denied}\n" in done.stderr
-    assert ask(warehouse, "SELECT source_file, message FROM rejects") == [
+    assert ask_rows(warehouse, "SELECT source_file, message FROM rejects") == [
         (f"{archive}/sub", denied)
     ]
-    assert ask(warehouse, "SELECT source_file, status, rows FROM files ORDER BY ALL") == [
+    assert ask_rows(warehouse, "SELECT source_file, status, rows FROM files ORDER BY ALL") == [
         (f"{archive}/1.jsonl", "read", 1),
         (f"{archive}/sub", "unreadable", None),
         (f"{archive}/sub/2.parquet", "unreadable", 1),
     ]
-    assert ask(warehouse, "SELECT trace_id FROM scores ORDER BY ALL") == [("1",), ("2",)]
+    assert ask_rows(warehouse, "SELECT trace_id FROM scores ORDER BY ALL") == [("1",), ("2",)]
     assert anybody("run", f"{archive}{glob}", *settings).returncode == 0
-    assert ask(warehouse, "SELECT status, count(*) FROM files GROUP BY ALL") == [("read", 2)]
-    assert ask(warehouse, "FROM rejects") == []
+    assert ask_rows(warehouse, "SELECT status, count(*) FROM files GROUP BY ALL") == [("read", 2)]
+    assert ask_rows(warehouse, "FROM rejects") == []
 
 
 @pytest.mark.process
@@ -170,7 +165,7 @@ def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
     settings = ["--warehouse", warehouse, "--embedder", "none", "--prune"]
     with mode(archive / "sub", 0):
         assert anybody("run", archive, *settings).returncode == 0
-    assert ask(warehouse, "SELECT trace_id FROM scores") == [("1",)]
+    assert ask_rows(warehouse, "SELECT trace_id FROM scores") == [("1",)]
 
 
 LEFT = re.compile(r"[0-9,]+\.[0-9] [MG]B")
@@ -289,7 +284,7 @@ def test_a_delta_table_in_the_archive_is_one_reject(archive: Path, tmp_path: Pat
     pl.DataFrame({"id": ["1"]}).write_delta(archive / "table")
     settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")
     assert rescore_archive(settings).counts.accepted == 2
-    assert ask(tmp_path / "w", "SELECT source_file, reasons, message FROM rejects") == [
+    assert ask_rows(tmp_path / "w", "SELECT source_file, reasons, message FROM rejects") == [
         (f"{archive}/table", ["unreadable_file"], IS_TABLE)
     ]
 

@@ -96,7 +96,7 @@ def killing(moment: int, *, before: bool) -> Generator[None]:
         yield
 
 
-class Nights(RuleBasedStateMachine):
+class NightlyImports(RuleBasedStateMachine):
     """A source that changes, and the orders in which its records may have been read first.
 
     After a kill there are two such orders: its import may have kept what it read, or not.
@@ -288,15 +288,15 @@ def test_sessions_read_line_by_line_come_to_what_they_do_at_once(
     assert imported(tmp_path / "nights") == imported(tmp_path / "once")
 
 
-class VersionedNights(Nights):
+class VersionedNights(NightlyImports):
     form, pool = _versioned_spans(), _versioned_lines()
 
 
-class OtlpNights(Nights):
+class OtlpNights(NightlyImports):
     form, pool = FORMATS["otlp"], _otlp_lines()
 
 
-class LangfuseNights(Nights):
+class LangfuseNights(NightlyImports):
     form, pool = FORMATS["langfuse"], _langfuse_lines()
 
 

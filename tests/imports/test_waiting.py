@@ -23,7 +23,7 @@ REMOTE = replace(ROOT, parent="f")
 ID = f"kp:trace:{TRACE}"
 
 
-class Nights:
+class ImportsByClock:
     """Imports of a folder by a clock that only says what it is told."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,11 +46,11 @@ class Nights:
 
 
 @pytest.fixture
-def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nights:
-    return Nights(tmp_path, monkeypatch)
+def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImportsByClock:
+    return ImportsByClock(tmp_path, monkeypatch)
 
 
-def test_the_topmost_span_is_the_root_once_nothing_came_for_a_day(nights: Nights) -> None:
+def test_the_topmost_span_is_the_root_once_nothing_came_for_a_day(nights: ImportsByClock) -> None:
     assert nights.after(0, REMOTE, LOOKS).waiting == {"incomplete": 1}
     (refusal,) = refusals(nights.archive, "waiting")
     assert "taken for it once nothing of the trace came for a day" in refusal["message"]
@@ -65,13 +65,13 @@ def test_the_topmost_span_is_the_root_once_nothing_came_for_a_day(nights: Nights
     assert contents(nights.archive) == before
 
 
-def test_a_span_that_comes_after_more_than_a_day_is_waited_for(nights: Nights) -> None:
+def test_a_span_that_comes_after_more_than_a_day_is_waited_for(nights: ImportsByClock) -> None:
     nights.after(0, REMOTE, LOOKS)
     assert nights.after(30, LOOKED).waiting == {"incomplete": 1}
     assert nights.after(24).traces == 1
 
 
-def test_what_comes_later_is_taken_into_a_trace_that_is_there(nights: Nights) -> None:
+def test_what_comes_later_is_taken_into_a_trace_that_is_there(nights: ImportsByClock) -> None:
     nights.after(0, REMOTE, LOOKS)
     nights.after(24)
     assert nights.after(1, LOOKED, THERE).waiting == {}
@@ -80,25 +80,25 @@ def test_what_comes_later_is_taken_into_a_trace_that_is_there(nights: Nights) ->
     assert imported(nights.archive)[ID]["native"]["root"].endswith("66")
 
 
-def test_it_is_taken_at_once_where_the_rules_say_so(nights: Nights) -> None:
+def test_it_is_taken_at_once_where_the_rules_say_so(nights: ImportsByClock) -> None:
     assert nights.after(0, REMOTE, LOOKS, root="topmost_at_once").traces == 1
     assert nights.after(1, root=None).waiting == {"incomplete": 1}
     assert not imported(nights.archive)
 
 
-def test_the_day_of_what_waits_already_begins_when_it_came(nights: Nights) -> None:
+def test_the_day_of_what_waits_already_begins_when_it_came(nights: ImportsByClock) -> None:
     nights.after(0, REMOTE, LOOKS, root=None)
     nights.after(20, replace(ROOT, id="x"), root=None)  # the trace has a root by that
     assert nights.after(0, root="topmost").traces == 1
 
 
-def test_other_rules_do_not_begin_it_anew(nights: Nights) -> None:
+def test_other_rules_do_not_begin_it_anew(nights: ImportsByClock) -> None:
     nights.after(0, REMOTE, LOOKS, root=None)
     assert nights.after(20).waiting == {"incomplete": 1}
     assert nights.after(4).traces == 1
 
 
-def test_a_root_that_has_not_ended_is_waited_for_as_before(nights: Nights) -> None:
+def test_a_root_that_has_not_ended_is_waited_for_as_before(nights: ImportsByClock) -> None:
     nights.after(0, replace(REMOTE, end=-START.timestamp()), LOOKS)
     for _ in range(2):
         nights.after(30)
@@ -109,7 +109,7 @@ def test_a_root_that_has_not_ended_is_waited_for_as_before(nights: Nights) -> No
     assert nights.steps == ["hm"]
 
 
-def test_what_waits_can_be_forgotten(nights: Nights) -> None:
+def test_what_waits_can_be_forgotten(nights: ImportsByClock) -> None:
     nights.after(0, REMOTE, LOOKS)
     forget(nights.archive, ids=[ID])
     assert nights.after(30).traces == 0
@@ -118,7 +118,7 @@ def test_what_waits_can_be_forgotten(nights: Nights) -> None:
 
 @pytest.mark.parametrize("dies", ["write_days", "save_done"])
 def test_a_killed_import_takes_it_the_next_time(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch, dies: str
+    nights: ImportsByClock, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     nights.after(0, REMOTE, LOOKS)
 

@@ -189,7 +189,7 @@ def swapped(row: Any) -> Any:
     return {**row, "outcome": {**row["outcome"], "confidence": confidence}}
 
 
-class Nights(RuleBasedStateMachine):
+class ChangingArchive(RuleBasedStateMachine):
     """An archive that changes, and the runs over it."""
 
     def __init__(self) -> None:
@@ -618,7 +618,7 @@ class Nights(RuleBasedStateMachine):
 
 
 EXAMPLES = os.environ.get("KP_LAW_EXAMPLES")
-TestNights = pytest.mark.telling(Nights.TestCase)
+TestNights = pytest.mark.telling(ChangingArchive.TestCase)
 TestNights.settings = settings(
     max_examples=int(EXAMPLES or 4),
     stateful_step_count=15,

@@ -13,7 +13,7 @@ import pytest
 from kp_batch.schemas import VIEWS
 from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.reader import connect
-from tests.support.oracle.answers import ask, assert_same
+from tests.support.oracle.answers import ask_records, assert_same
 from tests.support.oracle.history import History, State
 from tests.support.oracle.questions import (
     ANSWERS,
@@ -59,7 +59,7 @@ def test_law_a_question_answers_as_its_oracle(
     arguments: tuple[Any, ...],
     at: int,
 ) -> None:
-    rows = ask(connections[at], call(name, arguments))
+    rows = ask_records(connections[at], call(name, arguments))
     assert_same(rows, ANSWERS[name](history.states[at], *arguments), UNSTATED)
 
 
@@ -71,14 +71,16 @@ def test_law_a_drawn_archive_answers_as_its_oracle(by_chance: History) -> None:
         with connect(history.warehouse, state.run_id) as connection:
             before = assert_scores(connection, state, before)
             for name, arguments in CALLS:
-                rows = ask(connection, call(name, arguments))
+                rows = ask_records(connection, call(name, arguments))
                 assert_same(rows, ANSWERS[name](state, *arguments), UNSTATED)
             assert_same(
-                ask(connection, "FROM rejects_by_code"), rejects_by_code(state), {"rejected_on"}
+                ask_records(connection, "FROM rejects_by_code"),
+                rejects_by_code(state),
+                {"rejected_on"},
             )
     with connect(history.warehouse) as connection:
-        assert_same(ask(connection, "FROM distributions"), distributions(history.states))
-        rows = ask(connection, "FROM drift(previous(), latest())")
+        assert_same(ask_records(connection, "FROM distributions"), distributions(history.states))
+        rows = ask_records(connection, "FROM drift(previous(), latest())")
         assert_same(rows, drift(history, *history.statuses))
 
 
@@ -86,7 +88,7 @@ def test_the_furthest_difference_is_the_first_answer(
     connections: list[duckdb.DuckDBPyConnection],
 ) -> None:
     for connection in connections:
-        rows = ask(connection, "FROM largest_score_differences")
+        rows = ask_records(connection, "FROM largest_score_differences")
         sizes = [abs(row["difference"]) for row in rows]
         assert sizes == sorted(sizes, reverse=True)
 
@@ -98,9 +100,9 @@ def test_between_any_two_runs_the_distributions_shifted_so(history: History) -> 
             for second in runs:
                 if reason := _incomparable(history, first, second):
                     with pytest.raises(duckdb.Error, match=reason):
-                        ask(connection, "FROM drift(?, ?)", first, second)
+                        ask_records(connection, "FROM drift(?, ?)", first, second)
                     continue
-                rows = ask(connection, "FROM drift(?, ?)", first, second)
+                rows = ask_records(connection, "FROM drift(?, ?)", first, second)
                 assert_same(rows, drift(history, first, second))
 
 
@@ -117,7 +119,7 @@ def test_the_latest_run_and_the_previous_one_are_those_that_are_done(
 ) -> None:
     done = [None, *(state.run_id for state in history.states)]
     for number, connection in enumerate(connections, 1):
-        answer = ask(connection, "SELECT latest() AS latest, previous() AS previous")
+        answer = ask_records(connection, "SELECT latest() AS latest, previous() AS previous")
         assert answer == [{"latest": done[number], "previous": done[number - 1]}]
 
 
@@ -125,7 +127,7 @@ def test_the_rejects_are_counted_by_file_and_code(
     history: History, connections: list[duckdb.DuckDBPyConnection]
 ) -> None:
     for state, connection in zip(history.states, connections, strict=True):
-        rows = ask(connection, "FROM rejects_by_code")
+        rows = ask_records(connection, "FROM rejects_by_code")
         days = {row["rejected_on"] for row in rows}
         assert {f"{day:%Y%m%d}" for day in days} <= {run[:8] for run in history.statuses}
         assert_same(rows, rejects_by_code(state), {"rejected_on"})
@@ -142,9 +144,9 @@ def assert_scores(
     connection: duckdb.DuckDBPyConnection, state: State, before: dict[str, dict[str, object]]
 ) -> dict[str, dict[str, object]]:
     """The rows of scores, which are those of the oracle; `before` are those of the last run."""
-    rows = {row["trace_id"]: row for row in ask(connection, "FROM scores")}
+    rows = {row["trace_id"]: row for row in ask_records(connection, "FROM scores")}
     assert rows.keys() == {row["trace_id"] for row in state.scores}
-    names = {row["profile_id"]: row["name"] for row in ask(connection, "FROM profiles")}
+    names = {row["profile_id"]: row["name"] for row in ask_records(connection, "FROM profiles")}
     encoder, cache = _ids(state.settings)
     for wanted in state.scores:
         row = rows[wanted["trace_id"]]
@@ -175,7 +177,7 @@ def _assert_run(row: dict[str, object], old: dict[str, object] | None, run_id: s
 
 def test_the_view_rejects(history: History, connections: list[duckdb.DuckDBPyConnection]) -> None:
     for state, connection in zip(history.states, connections, strict=True):
-        rows = ask(connection, "FROM rejects")
+        rows = ask_records(connection, "FROM rejects")
         assert_same(rows, rejects(state), {"task_domain", "message", "raw", "run_id"})
         assert all(row["message"] for row in rows)
         assert {row["run_id"] for row in rows} <= history.statuses.keys()
@@ -183,7 +185,7 @@ def test_the_view_rejects(history: History, connections: list[duckdb.DuckDBPyCon
 
 def test_the_view_profiles(history: History, connections: list[duckdb.DuckDBPyConnection]) -> None:
     for state, connection in zip(history.states, connections, strict=True):
-        rows = ask(connection, "FROM profiles")
+        rows = ask_records(connection, "FROM profiles")
         assert len({row["profile_id"] for row in rows}) == len(rows)
         begins = {
             (row["name"], begin): tuple(row[name] for name in DIMENSIONS)
@@ -199,7 +201,7 @@ def test_the_view_profiles(history: History, connections: list[duckdb.DuckDBPyCo
 
 def test_the_view_runs(history: History) -> None:
     with connect(history.warehouse) as connection:
-        rows = ask(connection, "FROM runs ORDER BY number")
+        rows = ask_records(connection, "FROM runs ORDER BY number")
     assert {row["run_id"]: row["status"] for row in rows} == history.statuses
     assert [row["number"] for row in rows] == [*range(1, len(rows) + 1)]
     assert all((row["reason"] is None) == (row["status"] == "done") for row in rows)
@@ -223,7 +225,7 @@ def test_the_view_runs(history: History) -> None:
 
 def test_the_view_files(history: History, connections: list[duckdb.DuckDBPyConnection]) -> None:
     for state, connection in zip(history.states, connections, strict=True):
-        rows = {row["source_file"]: row for row in ask(connection, "FROM files")}
+        rows = {row["source_file"]: row for row in ask_records(connection, "FROM files")}
         assert {path: row["status"] for path, row in rows.items()} == {
             path: file.status for path, file in state.files.items()
         }
@@ -239,6 +241,6 @@ def _path_keys(path: str) -> dict[str, str]:
 
 def test_the_view_distributions(history: History) -> None:
     with connect(history.warehouse) as connection:
-        rows = ask(connection, "FROM distributions")
+        rows = ask_records(connection, "FROM distributions")
     done = [row for row in rows if history.statuses[row["run_id"]] == "done"]
     assert_same(done, distributions(history.states))

@@ -33,9 +33,9 @@ from tests.support.make.archives import step, trace, write_jsonl
 from tests.support.make.hourly import of_several_caches, said, settings_of, write
 from tests.support.make.profiles import always, undated
 from tests.support.make.publications import publish_tables
-from tests.support.make.runs import ask
 from tests.support.processes.commands import invoke
 from tests.support.read.folders import contents, keep, restore
+from tests.support.read.queries import ask_rows
 from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
@@ -93,8 +93,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 )
 def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
     settings = settings_of(made)
-    rows = ask(settings, "SELECT * FROM scores USING SAMPLE 8 ROWS (reservoir, 7)")
-    names = [name for name, *_ in ask(settings, "DESCRIBE scores")]
+    rows = ask_rows(settings.warehouse, "SELECT * FROM scores USING SAMPLE 8 ROWS (reservoir, 7)")
+    names = [name for name, *_ in ask_rows(settings.warehouse, "DESCRIBE scores")]
     for values in rows:
         row = dict(zip(names, values, strict=True))
         explanation = explained(made, row["trace_id"])
@@ -260,7 +260,12 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     weights = {"complexity": 0.7, "novelty": 0.1, "tool_diversity": 0.1, "outcome_confidence": 0.1}
     profiles = undated() | {"code": replace(undated()["code"], **weights)}
     rescore_archive(settings.model_copy(update={"profiles": always(profiles)}))
-    runs = [name for (name,) in ask(settings, "SELECT run_id FROM runs ORDER BY started_at DESC")]
+    runs = [
+        name
+        for (name,) in ask_rows(
+            settings.warehouse, "SELECT run_id FROM runs ORDER BY started_at DESC"
+        )
+    ]
     history = explained(tmp_path, "t0").history
     assert [entry["run_id"] for entry in history] == [runs[0], runs[2]]
     assert history[0]["change"] == history[0]["score"] - history[1]["score"]
@@ -292,7 +297,7 @@ def test_the_past_has_the_scores_that_were_rolled_back(tmp_path: Path) -> None:
     write(tmp_path, 5, name="other.jsonl")
     rescore_archive(settings)  # leaves it alone
     first, second, third = (
-        name for (name,) in ask(settings, "SELECT run_id FROM runs ORDER BY number")
+        name for (name,) in ask_rows(settings.warehouse, "SELECT run_id FROM runs ORDER BY number")
     )
     scores = {run: explained_as_of(tmp_path, run) for run in (first, second)}
     assert scores[first] != scores[second]

@@ -23,7 +23,8 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.make.archives import step, trace, write_jsonl
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -133,8 +134,14 @@ def test_the_caches_that_engines_had_fit_their_recorded_scores_best(fleet: Fleet
 
 @pytest.mark.telling
 def test_restarts_are_found_by_the_empty_cache_that_they_left(fleet: Fleet) -> None:
-    implied = {row[0] for row in ask(fleet.own, "SELECT trace_id FROM implied_restarts(1e-6)")}
-    hidden = {row[0] for row in ask(fleet.own, "SELECT trace_id FROM scores WHERE single_thought")}
+    implied = {
+        row[0]
+        for row in ask_rows(fleet.own.warehouse, "SELECT trace_id FROM implied_restarts(1e-6)")
+    }
+    hidden = {
+        row[0]
+        for row in ask_rows(fleet.own.warehouse, "SELECT trace_id FROM scores WHERE single_thought")
+    }
     hits = implied & fleet.restarted
     assert len(hits) / RESTARTS >= 0.7  # the recall; an eighth of the traces are single thoughts
     assert len(hits) / len(implied) >= 0.9  # the precision

@@ -44,10 +44,10 @@ from tests.support.kill.removal import (
     write,
 )
 from tests.support.make.publications import files_of
-from tests.support.make.runs import ask
 from tests.support.oracle.tables import tables
 from tests.support.processes.commands import invoke
 from tests.support.read.folders import keep, listing, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def warehouse(folder: Path) -> Path:
 
 def readable(folder: Path) -> list[str]:
     """The runs that --as-of can read."""
-    runs = ask(settings_of(folder), "SELECT run_id FROM runs ORDER BY started_at")
+    runs = ask_rows(settings_of(folder).warehouse, "SELECT run_id FROM runs ORDER BY started_at")
     return [run for (run,) in runs if can_be_read(folder / "warehouse", run)]
 
 
@@ -268,7 +268,7 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
             forget(warehouse, ["kp:trace:1"])
     assert not published(warehouse).failed
     assert_same(tables(warehouse), wanted)
-    statuses = ask(settings_of(folder), "SELECT DISTINCT status FROM runs")
+    statuses = ask_rows(settings_of(folder).warehouse, "SELECT DISTINCT status FROM runs")
     assert statuses == [("done",)]
     files_before = len(list((warehouse / "scores").rglob("*.parquet")))
     forget(warehouse, ["kp:trace:1"])
@@ -498,12 +498,12 @@ def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
     # As another kp_batch would find it, which reads files anew in its next run.
     monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
     assert forget(settings.warehouse, ["kp:trace:2"]).traces == 1
-    [(trace_id, raw)] = ask(
-        settings, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL"
+    [(trace_id, raw)] = ask_rows(
+        settings.warehouse, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL"
     )
     assert trace_id == "kp:trace:1"
     assert json.loads(raw) == refused(1)
-    assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]
+    assert ask_rows(settings.warehouse, "SELECT count(*) FROM scores") == [(0,)]
 
 
 @pytest.fixture(scope="module")
@@ -532,11 +532,11 @@ def test_forgetting_and_sweeping_need_no_model(
             shutil.copytree(moved, model)
             (model / "README.txt").write_text("changed")
         own = settings_of(folder)
-        encoder = ask(own, "SELECT DISTINCT encoder_id FROM scores")
+        encoder = ask_rows(own.warehouse, "SELECT DISTINCT encoder_id FROM scores")
         assert sweep(folder / "warehouse").traces == 9
         result = forget(folder / "warehouse", ["kp:trace:4"])
         assert (result.traces, result.replayed, result.restated, result.vectors) == (1, 2, 2, 1)
-        assert ask(own, "SELECT DISTINCT encoder_id FROM scores") == encoder
+        assert ask_rows(own.warehouse, "SELECT DISTINCT encoder_id FROM scores") == encoder
     finally:
         shutil.rmtree(model, ignore_errors=True)
         moved.rename(model)

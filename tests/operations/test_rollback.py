@@ -32,9 +32,10 @@ from kp_batch.warehouse.snapshot import published
 from tests.support.kill.removal import Killed, killed, needed, parquet, refused, said
 from tests.support.make.archives import step, write_jsonl
 from tests.support.make.publications import files_of
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
 from tests.support.oracle.tables import tables
 from tests.support.read.folders import keep, listing, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -123,8 +124,8 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     assert rollback(folder / "warehouse", "latest").status == "nothing_to_do"
     assert read_manifest(folder / "warehouse") == before
     done = rollback(folder / "warehouse", first)
-    [(changes, inputs, seconds)] = ask(
-        settings_of(folder),
+    [(changes, inputs, seconds)] = ask_rows(
+        settings_of(folder).warehouse,
         "SELECT changes, inputs, seconds FROM runs WHERE run_id = latest() AND status = 'done'",
     )
     words = f"rollback from run {second} to run {first}"
@@ -136,8 +137,8 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     assert names == [("bad.jsonl", "unread"), ("good.jsonl", "read")]
     assert sum(json.loads(seconds).values()) > 0
     rows = {
-        name: ask(
-            settings_of(folder),
+        name: ask_rows(
+            settings_of(folder).warehouse,
             f"SELECT * EXCLUDE (run_id) FROM distributions WHERE run_id = '{name}' ORDER BY ALL",
         )
         for name in (first, done.run_id)
@@ -271,7 +272,9 @@ def test_the_rejects_of_a_failed_run_go(nights: Folder) -> None:
     write(folder, "bad", refused(5))
     with pytest.raises(ArchiveError):
         rescore_archive(settings_of(folder, max_removed="0"))
-    failed = ask(settings_of(folder), "SELECT run_id FROM runs WHERE status = 'failed'")[0][0]
+    failed = ask_rows(
+        settings_of(folder).warehouse, "SELECT run_id FROM runs WHERE status = 'failed'"
+    )[0][0]
     with pytest.raises(WarehouseError, match=f"^run {failed} failed and left the scores"):
         rollback(warehouse, failed)
     assert failed in available_runs(warehouse).readable
@@ -364,7 +367,7 @@ def test_a_rollback_has_the_audits_of_the_run_that_it_went_back_to(tmp_path: Pat
     write(tmp_path, "more", said(2, "fix it", 9))
     run(tmp_path, audits={**audits, "more": {"sql": "FROM scores LIMIT 0"}})
     rollback(tmp_path / "warehouse", "previous")
-    rows = ask(settings_of(tmp_path), "SELECT audits FROM runs ORDER BY number")
+    rows = ask_rows(settings_of(tmp_path).warehouse, "SELECT audits FROM runs ORDER BY number")
     first, second, back = (json.loads(audits) for (audits,) in rows)
     assert back == first
     assert [audit["rows"] for audit in second] == [2, 0]

@@ -19,9 +19,9 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.make.archives import lines, trace, write_jsonl
 from tests.support.make.hourly import of_several_caches, said, settings_of, write
-from tests.support.make.runs import ask
 from tests.support.processes.commands import invoke, kp_batch
 from tests.support.read.folders import contents, keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -126,8 +126,8 @@ def test_law_beside_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
 
 
 def assert_scored_by_a_run(settings: RescoreConfig, scored: Scored | Unscored, name: str) -> None:
-    [row] = ask(
-        settings,
+    [row] = ask_rows(
+        settings.warehouse,
         "SELECT score, novelty, composite, max_similarity, nearest_trace_id, nearest_age_s "
         f"FROM scores WHERE trace_id = '{name}'",
     )

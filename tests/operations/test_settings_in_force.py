@@ -25,9 +25,10 @@ from kp_batch.warehouse.run_record import RunCounts
 from tests.support.make.archives import trace, write_jsonl, write_parquet
 from tests.support.make.nights import Night
 from tests.support.make.profiles import LEGAL
-from tests.support.make.runs import ask, config, least
+from tests.support.make.runs import config, least
 from tests.support.processes.commands import invoke
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +82,7 @@ def kept(folder: Path) -> dict[str, Any]:
 def reasons(folder: Path) -> list[dict[str, Any]]:
     """What the last run changed, as its row of `runs` has it."""
     query = "SELECT changes FROM runs ORDER BY started_at DESC, run_id DESC LIMIT 1"
-    [(changes,)] = ask(config(folder, folder), query)
+    [(changes,)] = ask_rows(config(folder, folder).warehouse, query)
     return json.loads(changes)
 
 
@@ -113,7 +114,7 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(new: Path) -> None:
     rescored(new, profiles="default", ttl="none")
     assert kept(new)["profiles"] == load_profiles().as_json()
     assert kept(new)["ttl"] == "none"
-    for (row,) in ask(config(new, new), "SELECT published->'settings' FROM runs"):
+    for (row,) in ask_rows(config(new, new).warehouse, "SELECT published->'settings' FROM runs"):
         assert json.loads(row).keys() == set(Settings.model_fields)
 
 
@@ -212,7 +213,10 @@ def test_unreadable_files_fail_a_run_where_they_are_more_than_is_allowed(done: P
     match = r"2 of 6 files are unreadable, more than --max-unreadable 33% allows \(such as .*y\.p"
     with pytest.raises(ArchiveError, match=match):
         rescored(done, max_unreadable="33%")
-    assert ask(config(done, done), "SELECT len(reasons) FROM rejects") == [(1,), (1,)]
+    assert ask_rows(config(done, done).warehouse, "SELECT len(reasons) FROM rejects") == [
+        (1,),
+        (1,),
+    ]
     assert rescored(done).counts.accepted == 5
 
 

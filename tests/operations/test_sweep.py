@@ -40,11 +40,12 @@ from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.staging import Staging
 from tests.support.make.archives import record_scores, trace, write_jsonl
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
 from tests.support.make.sample import write_sample
 from tests.support.processes.buckets import Machine
 from tests.support.processes.commands import check_signal, invoke, linux, working
 from tests.support.read.folders import keep, listing, restore
+from tests.support.read.queries import ask_rows
 from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
@@ -94,9 +95,9 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[dict[str, Any]]:
     """What a second run of the warehouse leaves, and how it compares with its first."""
     again = RescoreConfig.model_validate({**own.model_dump(), **changed})
     rescore_archive(again)
-    [(first,)] = ask(own, "SELECT min(run_id) FROM runs")
-    aggregates = ask(
-        again,
+    [(first,)] = ask_rows(own.warehouse, "SELECT min(run_id) FROM runs")
+    aggregates = ask_rows(
+        again.warehouse,
         """
         WITH own AS (
             SELECT s.*, abs(score - recorded_score) AS error, shows_novelty(
@@ -148,7 +149,7 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     assert [row["in_force"] for row in result.variants].count(True) == len(result.variants) / len(
         combinations
     )
-    in_force = dict(ask(scored, "SELECT trace_id, score FROM scores"))
+    in_force = dict(ask_rows(scored.warehouse, "SELECT trace_id, score FROM scores"))
     for combination, place, number in (
         (("none", 40, "3h", 0.55), 0, 4),
         (("none", 1, "none", 0.7), 0, 2),
@@ -162,8 +163,8 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
         files = sorted((staging.folder / f"{place}" / "replayed").iterdir())
         assert len(files) == 4
         rows = pl.concat(pl.read_parquet(file) for file in files)
-        by_run = ask(
-            scored,
+        by_run = ask_rows(
+            scored.warehouse,
             "SELECT novelty, score, trace_id FROM scores "
             "ORDER BY cache_group, created_at, trace_id",
         )

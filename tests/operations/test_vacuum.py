@@ -47,11 +47,11 @@ from tests.support.kill.removal import (
 )
 from tests.support.make.archives import write_jsonl
 from tests.support.make.publications import Draft, files_of
-from tests.support.make.runs import ask
 from tests.support.make.vector_stores import Opened
 from tests.support.oracle.tables import tables
 from tests.support.processes.holder import HOLD, holding
 from tests.support.read.folders import keep, listing, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +87,7 @@ def hashing(*texts: str) -> set[str]:
 # --- vacuum ---
 
 
-class Nights:
+class ThreeRuns:
     """Three runs: the last one's archive has lost a file and rewritten another."""
 
     def __init__(self, folder: Path) -> None:
@@ -120,7 +120,9 @@ class Nights:
 
     def keeping(self, kept: int) -> tuple[timedelta, datetime]:
         """How long to keep, and the time, so that the last so many runs stay."""
-        ends = sorted(end for (end,) in ask(self.settings, "SELECT finished_at FROM runs"))
+        ends = sorted(
+            end for (end,) in ask_rows(self.settings.warehouse, "SELECT finished_at FROM runs")
+        )
         keep = timedelta(days=30)
         since = ends[-kept] if kept else ends[-1] + timedelta(seconds=1)
         return keep, since + keep
@@ -134,15 +136,15 @@ def counted(removed: VacuumResult) -> tuple[int, ...]:
 
 
 @pytest.fixture(scope="module")
-def all_nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
+def all_nights(tmp_path_factory: pytest.TempPathFactory) -> ThreeRuns:
     folder = tmp_path_factory.mktemp("vacuum")
-    nights = Nights(folder)
+    nights = ThreeRuns(folder)
     keep(folder)
     return nights
 
 
 @pytest.fixture
-def nights(all_nights: Nights) -> Nights:
+def nights(all_nights: ThreeRuns) -> ThreeRuns:
     """The same nights again, whatever the last test made of them."""
     restore(all_nights.archive.parent)
     return all_nights
@@ -150,7 +152,7 @@ def nights(all_nights: Nights) -> Nights:
 
 @pytest.mark.parametrize("kept", [3, 2])
 def test_vacuum_keeps_what_the_last_runs_left_and_who_reads_what_is_published_reads_on(
-    nights: Nights, kept: int
+    nights: ThreeRuns, kept: int
 ) -> None:
     with duckdb.connect(str(nights.warehouse / "kp.duckdb"), read_only=True) as reader:
         reader.execute("SET TimeZone = 'UTC'")
@@ -174,7 +176,7 @@ def test_vacuum_keeps_what_the_last_runs_left_and_who_reads_what_is_published_re
 
 
 def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
-    nights: Nights, tmp_path: Path
+    nights: ThreeRuns, tmp_path: Path
 ) -> None:
     """Before, between and after two vacuums that remove all that can be."""
     needless = nights.warehouse / "vectors" / "hashing-8-v0"
@@ -195,7 +197,7 @@ def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
 
 
 def test_vacuum_leaves_no_file_that_nothing_needs_and_no_json_of_old_rejects(
-    nights: Nights,
+    nights: ThreeRuns,
 ) -> None:
     assert places(nights.warehouse, ["refused words"])
     before, was_published = parquet(nights.warehouse), needed(nights.warehouse)
@@ -218,7 +220,7 @@ def test_vacuum_leaves_no_file_that_nothing_needs_and_no_json_of_old_rejects(
     assert places(nights.warehouse, ["refused words"]) == []
 
 
-def test_vacuum_removes_what_killed_runs_left_and_files_in_no_log(nights: Nights) -> None:
+def test_vacuum_removes_what_killed_runs_left_and_files_in_no_log(nights: ThreeRuns) -> None:
     before = parquet(nights.warehouse)
     rows: dict[str, dict[str, Any]] = {
         "scores": {"date": [datetime(2026, 1, 5, tzinfo=UTC).date()]},
@@ -244,7 +246,7 @@ def test_vacuum_removes_what_killed_runs_left_and_files_in_no_log(nights: Nights
 
 @pytest.mark.telling
 def test_vacuum_removes_facts_of_replaced_content_and_vectors_that_nothing_needs(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
+    nights: ThreeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only a dry run predicts.
     monkeypatch.setattr(kp_batch.operations.vacuum, "_count_other_vectors", killed)
@@ -255,7 +257,7 @@ def test_vacuum_removes_facts_of_replaced_content_and_vectors_that_nothing_needs
     removed = nights.vacuum(3)
     assert (removed.facts, removed.vectors) == (4, 2 + 2)
     rows = facts(nights.warehouse)
-    ledger = ask(nights.settings, "SELECT file_id FROM files")
+    ledger = ask_rows(nights.settings.warehouse, "SELECT file_id FROM files")
     assert set(rows["file_id"]) == {file_id for (file_id,) in ledger}
     ids = ["1", "2", "3", "4", "later", "never"]
     assert sorted(rows["trace_id"]) == [f"kp:trace:{name}" for name in ids]
@@ -267,22 +269,22 @@ def test_vacuum_removes_facts_of_replaced_content_and_vectors_that_nothing_needs
     assert (vectors == Hashing().encode([f"{word} {word}" for word in words])).all()
 
 
-def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:
+def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: ThreeRuns) -> None:
     query = "SELECT trace_id, raw FROM rejects ORDER BY trace_id"
-    [later, never] = ask(nights.settings, query)
+    [later, never] = ask_rows(nights.settings.warehouse, query)
     assert nights.vacuum(1).raw_rows == 1
     rows = [later, (never[0], None)]
-    assert ask(nights.settings, query) == rows
+    assert ask_rows(nights.settings.warehouse, query) == rows
     assert nights.vacuum(1).raw_rows == 0
     assert rescore_archive(nights.settings).run_id is None
     write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 12)])
     write(nights.archive.parent, {"b.jsonl": nights.first["b.jsonl"]})  # it was gone
     rescore_archive(nights.settings)
-    assert ask(nights.settings, query) == rows
+    assert ask_rows(nights.settings.warehouse, query) == rows
 
 
 def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
-    nights: Nights,
+    nights: ThreeRuns,
 ) -> None:
     nights.vacuum(0)
     assert rescore_archive(nights.settings).run_id is None
@@ -303,7 +305,7 @@ def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
     assert_same(actual, wanted)
 
 
-def test_neither_vacuum_nor_forget_waits_for_another_writer(nights: Nights) -> None:
+def test_neither_vacuum_nor_forget_waits_for_another_writer(nights: ThreeRuns) -> None:
     before = parquet(nights.warehouse), published(nights.warehouse)
     with holding(HOLD, nights.warehouse) as holder:
         refusal = rf"another run is writing.*process {holder.pid} "
@@ -316,7 +318,7 @@ def test_neither_vacuum_nor_forget_waits_for_another_writer(nights: Nights) -> N
 
 @pytest.mark.parametrize("work", ["unlink", "prune_vectors", "merge_small", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
+    nights: ThreeRuns, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     was_published = needed(nights.warehouse)
     with monkeypatch.context() as patch:
@@ -333,7 +335,7 @@ def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     assert tables(nights.warehouse)["scores"].height == 4
 
 
-def test_vacuum_merges_the_small_files_of_vectors_that_nights_left(nights: Nights) -> None:
+def test_vacuum_merges_the_small_files_of_vectors_that_nights_left(nights: ThreeRuns) -> None:
     def files() -> int:
         return len([*nights.warehouse.glob("vectors/*/*.hashes.npy")])
 
@@ -345,7 +347,9 @@ def test_vacuum_merges_the_small_files_of_vectors_that_nights_left(nights: Night
         assert views(connection) == nights.states[0]
 
 
-def test_vectors_survive_a_killed_removal(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_survive_a_killed_removal(
+    nights: ThreeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A vector of a file that is gone cannot be made again."""
     unlink = Path.unlink
 
@@ -362,9 +366,9 @@ def test_vectors_survive_a_killed_removal(nights: Nights, monkeypatch: pytest.Mo
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
 
 
-def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(nights: Nights) -> None:
+def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(nights: ThreeRuns) -> None:
     query = "SELECT trace_id, raw, message FROM rejects ORDER BY trace_id"
-    before, file = ask(nights.settings, query), nights.archive / "c.jsonl"
+    before, file = ask_rows(nights.settings.warehouse, query), nights.archive / "c.jsonl"
     assert all(raw for _, raw, _ in before)
     content = file.read_bytes()
     file.write_bytes(b"no longer JSON\n")
@@ -373,7 +377,7 @@ def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(nights:
     vacuum(nights.warehouse, timedelta(days=30), datetime.now(UTC))
     file.write_bytes(content)
     rescore_archive(nights.settings)
-    assert ask(nights.settings, query) == before
+    assert ask_rows(nights.settings.warehouse, query) == before
 
 
 @pytest.mark.parametrize("work", [vacuum, forget])
@@ -389,7 +393,7 @@ def test_a_warehouse_without_scores_can_be_vacuumed(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError):
         rescore_archive(settings)
     vacuum(settings.warehouse, timedelta(0), datetime.now(UTC))
-    assert ask(settings, "SELECT raw FROM rejects") == [(None,)]
+    assert ask_rows(settings.warehouse, "SELECT raw FROM rejects") == [(None,)]
     write_jsonl(tmp_path / "archive" / "a.jsonl", [said(1, "fix it", 8)])
     rescore_archive(settings)
     assert_same(tables(settings.warehouse), of_a_full_run(settings))
@@ -487,7 +491,7 @@ def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace_and_n
 ) -> None:
     content = facts(folder / "warehouse").filter(pl.col("trace_id") == SECRET)["content_hash"]
     assert places(folder / "warehouse", content)
-    runs = [run for (run,) in ask(settings_of(folder), "SELECT run_id FROM runs")]
+    runs = [run for (run,) in ask_rows(settings_of(folder).warehouse, "SELECT run_id FROM runs")]
     assert len(runs) == 3
     summary = forget(folder / "warehouse", [SECRET])
     assert summary.traces == 1
@@ -519,7 +523,11 @@ def test_nothing_of_a_forgotten_row_that_was_rejected_is_left(folder: Path) -> N
 def test_a_forgotten_trace_stays_out_of_later_runs_and_vacuums(folder: Path) -> None:
     forget(folder / "warehouse", [SECRET])
     assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
-    assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
+    assert ask_rows(settings_of(folder).warehouse, 'SELECT "rows" FROM files ORDER BY ALL') == [
+        (1,),
+        (3,),
+        (4,),
+    ]
     vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
     assert traces_of(folder / "warehouse") == []
     settings = settings_of(folder, cache_size=2, threshold=0.1)
@@ -706,4 +714,6 @@ def test_the_last_run_can_be_rolled_back_to_though_files_times_were_published_si
     write(tmp_path, {"b.jsonl": [said("two", "plan it", 6)]})
     rescore_archive(settings_of(tmp_path))
     rollback(warehouse, "previous")
-    assert ask(settings_of(tmp_path), "SELECT trace_id FROM scores") == [("kp:trace:one",)]
+    assert ask_rows(settings_of(tmp_path).warehouse, "SELECT trace_id FROM scores") == [
+        ("kp:trace:one",)
+    ]

@@ -28,8 +28,8 @@ from tests.support import GOLDEN
 from tests.support.make.archives import write_jsonl
 from tests.support.make.hourly import WORDS, of_several_caches, said, settings_of, write
 from tests.support.make.publications import files_of
-from tests.support.make.runs import ask
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
@@ -365,16 +365,16 @@ def restored(folder: Path) -> Summary:
 
 @pytest.mark.telling
 def test_vectors_that_are_gone_can_be_made_again_and_no_score_changes(folder: Path) -> None:
-    before = ask(settings_of(folder), "FROM scores ORDER BY trace_id")
+    before = ask_rows(settings_of(folder).warehouse, "FROM scores ORDER BY trace_id")
     path, stored = vectors(folder)
     path.unlink()
     with pytest.raises(WarehouseError, match=r"vectors are not in .* --restore-vectors makes"):
         checked(folder)
     assert restored(folder).counts.embedded == len(stored)
     assert checked(folder).wrong == ""
-    assert ask(settings_of(folder), "FROM scores ORDER BY trace_id") == before
+    assert ask_rows(settings_of(folder).warehouse, "FROM scores ORDER BY trace_id") == before
     words = "SELECT changes->>'$[0].words' FROM runs ORDER BY started_at DESC LIMIT 1"
-    assert ask(settings_of(folder), words) == [("missing vectors to be restored",)]
+    assert ask_rows(settings_of(folder).warehouse, words) == [("missing vectors to be restored",)]
     assert restored(folder).run_id is None
 
 
@@ -478,7 +478,7 @@ def test_verifying_changes_nothing(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder / "warehouse").rglob("*")}
     checked(folder)
     assert {path: path.stat().st_mtime_ns for path in (folder / "warehouse").rglob("*")} == before
-    assert ask(settings_of(folder), "SELECT count(*) FROM runs") == [(1,)]
+    assert ask_rows(settings_of(folder).warehouse, "SELECT count(*) FROM runs") == [(1,)]
 
 
 @pytest.mark.telling

@@ -34,9 +34,10 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import trace, write_damaged, write_jsonl, write_parquet
-from tests.support.make.runs import ask, config, facts, scores
+from tests.support.make.runs import config, facts, scores
 from tests.support.make.sample import write_sample
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
     assert second.scores == first.scores
     assert scores(settings).equals(before)
     assert read_manifest(settings.warehouse) == published
-    assert ask(settings, "SELECT run_id FROM runs") == [(first.run_id,)]
+    assert ask_rows(settings.warehouse, "SELECT run_id FROM runs") == [(first.run_id,)]
     assert len(before) == first.counts.accepted == first.counts.replayed == 300
 
 
@@ -101,7 +102,7 @@ def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
         # The first 51 traces have the same cache in both.
         assert (counts.replayed, counts.restated, counts.reweighted) == (249, 300, 0)
         assert scores(changed).equals(before) == (changed == settings)
-    assert ask(settings, "SELECT count(*) FROM runs") == [(3,)]
+    assert ask_rows(settings.warehouse, "SELECT count(*) FROM runs") == [(3,)]
 
 
 def test_ranges_batches_and_file_order_change_nothing(
@@ -197,16 +198,16 @@ def test_too_many_rejects_publish_their_reasons_and_no_scores(tmp_path: Path) ->
     with pytest.raises(ArchiveError, match=r"1 of 10 rows is rejected.*5%.*bad_confidence 1"):
         rescore_archive(config(tmp_path, good, bad))
     settings = config(tmp_path, good, bad)
-    assert ask(settings, "SELECT count(*) FROM scores") == [(9,)]
-    assert ask(settings, "SELECT trace_id, reasons FROM rejects") == [
+    assert ask_rows(settings.warehouse, "SELECT count(*) FROM scores") == [(9,)]
+    assert ask_rows(settings.warehouse, "SELECT trace_id, reasons FROM rejects") == [
         ("kp:trace:bad", ["missing_success", "bad_confidence"])
     ]
-    runs = ask(settings, "SELECT status, reason FROM runs ORDER BY started_at")
+    runs = ask_rows(settings.warehouse, "SELECT status, reason FROM runs ORDER BY started_at")
     assert runs[0] == ("done", None)
     assert runs[1][0] == "failed"
     assert "1 of 10 rows" in runs[1][1]
     rescore_archive(config(tmp_path, good, bad, max_reject_share=0.1))
-    assert ask(settings, "SELECT count(*) FROM scores") == [(9,)]
+    assert ask_rows(settings.warehouse, "SELECT count(*) FROM scores") == [(9,)]
 
 
 def test_superseded_rows_and_unreadable_files_fail_no_run_nor_does_a_warehouse_among_them(
@@ -220,7 +221,9 @@ def test_superseded_rows_and_unreadable_files_fail_no_run_nor_does_a_warehouse_a
     assert counts.rejected_by_code == {"superseded": 1, "unreadable_file": 1}
     assert (counts.rows, counts.accepted, counts.rejected) == (2, 1, 0)
     assert counts.unreadable_files == [str(tmp_path / "c.parquet")]
-    assert ask(settings, "SELECT source_file FROM scores") == [(str(tmp_path / "b.jsonl"),)]
+    assert ask_rows(settings.warehouse, "SELECT source_file FROM scores") == [
+        (str(tmp_path / "b.jsonl"),)
+    ]
     assert rescore_archive(settings).counts.files == counts.files == 3  # not the warehouse's
 
 
@@ -235,7 +238,7 @@ def test_a_damaged_file_leaves_none_of_its_rows_in_any_table(
     counts = rescore_archive(settings).counts
     assert (counts.rows, counts.accepted) == (1, 1)
     assert facts(settings)["trace_id"].to_list() == ["good"]
-    assert ask(settings, "SELECT trace_id FROM scores") == [("good",)]
+    assert ask_rows(settings.warehouse, "SELECT trace_id FROM scores") == [("good",)]
     write_parquet(tmp_path / "b.parquet", rows)
     assert rescore_archive(settings).counts.accepted == 9
     assert len(facts(settings)) == 9
@@ -246,8 +249,8 @@ def test_an_archive_without_an_acceptable_row_fails(tmp_path: Path) -> None:
     settings = config(tmp_path, tmp_path / "a.parquet", max_reject_share=1)
     with pytest.raises(ArchiveError, match="none of the archive's 1 row"):
         rescore_archive(settings)
-    assert ask(settings, "SELECT count(*) FROM scores") == [(0,)]
-    assert ask(settings, "SELECT reasons FROM rejects") == [(["empty_objective"],)]
+    assert ask_rows(settings.warehouse, "SELECT count(*) FROM scores") == [(0,)]
+    assert ask_rows(settings.warehouse, "SELECT reasons FROM rejects") == [(["empty_objective"],)]
 
 
 def test_faulty_profiles_are_refused_before_a_run_begins(tmp_path: Path, archive: Path) -> None:
@@ -267,7 +270,7 @@ def test_a_run_that_fails_while_it_looks_at_the_archive_leaves_its_row(
     settings = config(tmp_path, archive)
     with pytest.raises(OSError, match="the disk is gone"):
         rescore_archive(settings)
-    assert ask(settings, "SELECT status FROM runs") == [("failed",)]
+    assert ask_rows(settings.warehouse, "SELECT status FROM runs") == [("failed",)]
     assert not (settings.warehouse / "staging").exists()
 
 
@@ -281,7 +284,9 @@ def test_a_run_that_the_disk_or_the_network_failed_leaves_its_row(
     with pytest.raises(StorageError):
         rescore_archive(config(tmp_path, archive))
     query = "SELECT status, reason FROM runs"
-    assert ask(config(tmp_path, archive), query) == [("failed", "read failed 4 times")]
+    assert ask_rows(config(tmp_path, archive).warehouse, query) == [
+        ("failed", "read failed 4 times")
+    ]
 
 
 def test_what_fails_once_a_run_is_published_undoes_nothing(
@@ -295,7 +300,7 @@ def test_what_fails_once_a_run_is_published_undoes_nothing(
         patch.setattr(kp_batch.pipeline.rescore, "summarise", fail)
         with pytest.raises(OSError, match="the disk is full"):
             rescore_archive(settings)
-    assert ask(settings, "SELECT status FROM runs") == [("done",)]
+    assert ask_rows(settings.warehouse, "SELECT status FROM runs") == [("done",)]
     assert rescore_archive(settings).run_id is None
 
 
@@ -309,15 +314,18 @@ def test_profiles_hold_all_of_the_settings_and_scores_bear_some(tmp_path: Path) 
     query = (
         "SELECT s.task_domain, p.name, p.novelty FROM scores s JOIN profiles p USING (profile_id)"
     )
-    assert sorted(ask(settings, query)) == [("code", "code", 0.3), ("poetry", "default", 0.35)]
+    assert sorted(ask_rows(settings.warehouse, query)) == [
+        ("code", "code", 0.3),
+        ("poetry", "default", 0.35),
+    ]
     known = [
         (profile.profile_id, *astuple(profile), [None]) for profile in load_profiles().profiles
     ]
-    assert ask(settings, "FROM profiles") == sorted(known)
+    assert ask_rows(settings.warehouse, "FROM profiles") == sorted(known)
 
 
 def test_the_threshold_is_met_by_a_score_equal_to_it(scored: RescoreConfig) -> None:
-    [(score,)] = ask(scored, "SELECT quantile_disc(score, 0.5) FROM scores")
+    [(score,)] = ask_rows(scored.warehouse, "SELECT quantile_disc(score, 0.5) FROM scores")
     exact = scored.model_copy(update={"threshold": score})
     rescore_archive(exact)
     query = "SELECT bool_and(meets_threshold = (score >= ?)), bool_or(meets_threshold) FROM scores"
@@ -329,7 +337,9 @@ def test_the_threshold_is_met_by_a_score_equal_to_it(scored: RescoreConfig) -> N
 
 def test_a_row_of_runs_tells_the_run(archive: Path, short: tuple[RescoreConfig, Summary]) -> None:
     settings, summary = short
-    [row] = ask(settings, "SELECT run_id, config, inputs, counts, seconds, versions FROM runs")
+    [row] = ask_rows(
+        settings.warehouse, "SELECT run_id, config, inputs, counts, seconds, versions FROM runs"
+    )
     run_id, recorded_config, inputs, counts, seconds, versions = row
     assert run_id == summary.run_id
     assert RescoreConfig(**json.loads(recorded_config)) == settings
@@ -340,7 +350,7 @@ def test_a_row_of_runs_tells_the_run(archive: Path, short: tuple[RescoreConfig, 
     steps = ["read", "plan", "embed", "replay", "write"]
     assert list(json.loads(seconds)) == ["start", *steps]
     assert json.loads(versions)["polars"] == pl.__version__
-    assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [
+    assert ask_rows(settings.warehouse, "SELECT DISTINCT run_id, cache_id FROM scores") == [
         (run_id, "fifo-50-ttl-12h-v1")
     ]
 
@@ -349,14 +359,16 @@ def test_a_row_of_runs_tells_what_computed_the_current_scores(
     scored: RescoreConfig, archive: Path
 ) -> None:
     weights = dict.fromkeys(DIMENSIONS, 0.25)
-    [[middle]] = ask(scored, "SELECT median(created_at) FROM scores WHERE task_domain = 'code'")
+    [[middle]] = ask_rows(
+        scored.warehouse, "SELECT median(created_at) FROM scores WHERE task_domain = 'code'"
+    )
     dated = [
         {**weights, "complexity": 0.3, "novelty": 0.2},
         {"from": middle.isoformat(), **weights},
     ]
     rescore_archive(config(scored.warehouse.parent, archive, profiles={"code": dated}))
     query = "SELECT fingerprints FROM runs ORDER BY started_at DESC LIMIT 1"
-    fingerprints = json.loads(ask(scored, query)[0][0])
+    fingerprints = json.loads(ask_rows(scored.warehouse, query)[0][0])
     assert (
         len(
             [
@@ -368,7 +380,9 @@ def test_a_row_of_runs_tells_what_computed_the_current_scores(
         == 2
     )
     for name, counts in fingerprints.items():
-        assert counts == dict(ask(scored, f"SELECT {name}, count(*) FROM scores GROUP BY ALL"))
+        assert counts == dict(
+            ask_rows(scored.warehouse, f"SELECT {name}, count(*) FROM scores GROUP BY ALL")
+        )
 
 
 def test_without_an_embedder_novelty_is_a_half_and_a_late_trace_is_scored_alone(
@@ -380,8 +394,8 @@ def test_without_an_embedder_novelty_is_a_half_and_a_late_trace_is_scored_alone(
     settings = config(tmp_path, archive, late, embedder="none")
     counts = rescore_archive(settings).counts
     assert (counts.replayed, counts.restated, counts.partitions) == (1, 1, 1)
-    assert ask(
-        settings,
+    assert ask_rows(
+        settings.warehouse,
         "SELECT DISTINCT novelty, max_similarity, nearest_trace_id, encoder_id FROM scores",
     ) == [(0.5, None, None, "none")]
 
@@ -394,8 +408,8 @@ def test_a_failed_run_after_a_lost_catalog_takes_no_score_away(
     write_jsonl(refused, [trace(id="")])
     with pytest.raises(ArchiveError):
         rescore_archive(config(scored.warehouse.parent, archive, refused, max_reject_share=0))
-    assert ask(scored, "SELECT count(*) FROM scores") == [(300,)]
-    assert ask(scored, "SELECT count(*) FROM runs") == [(2,)]
+    assert ask_rows(scored.warehouse, "SELECT count(*) FROM scores") == [(300,)]
+    assert ask_rows(scored.warehouse, "SELECT count(*) FROM runs") == [(2,)]
 
 
 def test_a_panic_of_a_library_leaves_a_failed_run(
@@ -408,7 +422,7 @@ def test_a_panic_of_a_library_leaves_a_failed_run(
     settings = config(tmp_path, archive)
     with pytest.raises(PanicException):
         rescore_archive(settings)
-    [(status, reason)] = ask(settings, "SELECT status, reason FROM runs")
+    [(status, reason)] = ask_rows(settings.warehouse, "SELECT status, reason FROM runs")
     assert (status, reason.partition(";")[0]) == ("failed", "unexpected PanicException")
 
 

@@ -26,6 +26,7 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -40,11 +41,6 @@ def run(archive: Path | Sequence[Path], warehouse: Path, **settings: Any) -> Any
     options: dict[str, Any] = {"embedder": "hashing", "max_removed": "100%", **settings}
     config = RescoreConfig(archive=tuple(map(str, names)), warehouse=warehouse, **options)
     return rescore_archive(effective_config(config))
-
-
-def ask(warehouse: Path, query: str) -> list[tuple[Any, ...]]:
-    with connect(warehouse) as connection:
-        return connection.execute(query).fetchall()
 
 
 def scores(warehouse: Path, where: str = "true") -> pl.DataFrame:
@@ -174,10 +170,12 @@ def test_each_group_has_the_scores_of_a_warehouse_of_its_own(
         for path in (folder / "archive").rglob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
-    [(groups,)] = ask(folder / cache_by, "SELECT count(DISTINCT cache_group) FROM scores")
+    [(groups,)] = ask_rows(folder / cache_by, "SELECT count(DISTINCT cache_group) FROM scores")
     assert groups == count
     name = cache_by.rpartition("+")[2]
-    values = dict(ask(folder / cache_by, f"SELECT trace_id, cache_group->>'{name}' FROM scores"))
+    values = dict(
+        ask_rows(folder / cache_by, f"SELECT trace_id, cache_group->>'{name}' FROM scores")
+    )
     assert "z w" in values.values() or cache_by == "agent_id"
     together = scores(folder / cache_by)
     for value in {*values.values()}:
@@ -199,7 +197,7 @@ def test_another_grouping_and_back_leaves_no_mark(folder: Path) -> None:
     assert run(folder / "archive", folder / "none").run_id is None
     run(folder / "archive", folder / "none", cache_by="none")
     assert scores(folder / "none").equals(before)
-    assert ask(folder / "none", "SELECT count(cache_group) FROM scores") == [(0,)]
+    assert ask_rows(folder / "none", "SELECT count(cache_group) FROM scores") == [(0,)]
 
 
 def test_another_cache_or_encoder_is_each_groups_own(folder: Path) -> None:
@@ -219,8 +217,8 @@ def test_of_copies_the_last_tells_the_host_and_where_it_moves_its_traces_move(fo
     os.link(archive / "host=x" / "a.jsonl", archive / "host=a" / "a.jsonl")
     run(archive, folder / "warehouse", cache_by="host")
     in_x = groups.format("source_file LIKE '%host=x%'")
-    assert ask(folder / "warehouse", in_x) == [('{"host":"x"}',)]
-    assert ask(folder / "warehouse", groups.format("cache_group->>'host' = 'a'")) == []
+    assert ask_rows(folder / "warehouse", in_x) == [('{"host":"x"}',)]
+    assert ask_rows(folder / "warehouse", groups.format("cache_group->>'host' = 'a'")) == []
     (archive / "host=x" / "a.jsonl").rename(archive / "host=y" / "b.jsonl")
     plan = planned(archive, folder / "warehouse")
     assert (plan.caches, plan.traces_without_value) == (3, 20)
@@ -236,9 +234,9 @@ def test_what_is_above_the_name_is_no_key(folder: Path) -> None:
     host = folder / "archive" / "host=x"
     write_jsonl(host / "rack=1" / "c.jsonl", [trace(id="kp:trace:racked")])
     run(host, folder / "host", cache_by="rack")
-    groups = ask(folder / "host", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
+    groups = ask_rows(folder / "host", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
     assert sorted(groups) == [('{"rack":"1"}', 1), ('{"rack":null}', 140)]
-    keys = ask(folder / "host", "SELECT DISTINCT path_keys FROM files WHERE status = 'gone'")
+    keys = ask_rows(folder / "host", "SELECT DISTINCT path_keys FROM files WHERE status = 'gone'")
     assert sorted(keys) == [('{"host":"y"}',), ('{"host":"z w"}',), ("{}",)]  # as it was last seen
 
 
@@ -246,7 +244,7 @@ def test_under_other_names_the_same_files_have_other_keys(folder: Path) -> None:
     hosts = [folder / "archive" / "host=x", folder / "archive" / "host=y"]
     write_jsonl(folder / "more" / "host=m" / "a.jsonl", [trace(id="kp:trace:more")])
     run([*hosts, folder / "more"], folder / "host")
-    groups = ask(folder / "host", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
+    groups = ask_rows(folder / "host", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
     assert sorted(groups) == [
         ('{"host":"m"}', 1),
         ('{"host":"z w"}', 40),  # gone: as it was last seen
@@ -303,7 +301,7 @@ def test_values_are_told_apart_whatever_they_hold(tmp_path: Path) -> None:
     assert (plan.caches, plan.traces_without_value) == (len(agents), 1)
     assert "  caches     11, by agent_id; 1 trace without a value" in plan_text(plan)
     run(tmp_path / "archive", tmp_path / "warehouse", cache_by="agent_id")
-    scored = ask(tmp_path / "warehouse", "SELECT cache_group, cache_size, novelty FROM scores")
+    scored = ask_rows(tmp_path / "warehouse", "SELECT cache_group, cache_size, novelty FROM scores")
     assert sorted(json.loads(group)["agent_id"] or "" for group, *_ in scored) == sorted(
         agent or "" for agent in agents
     )
@@ -313,9 +311,13 @@ def test_values_are_told_apart_whatever_they_hold(tmp_path: Path) -> None:
 def test_what_the_facts_did_not_keep_is_null_until_it_is_read_anew(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(source_skill="search"), trace(id="b")])
     run(tmp_path / "archive", tmp_path / "warehouse")
-    rows = ask(tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL")
+    rows = ask_rows(
+        tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL"
+    )
     assert rows == [("b", None), ("kp:trace:1", "search")]
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(source_skill="other"), trace(id="b")])
     assert run(tmp_path / "archive", tmp_path / "warehouse").counts.restated == 1
-    rows = ask(tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL")
+    rows = ask_rows(
+        tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL"
+    )
     assert rows == [("b", None), ("kp:trace:1", "other")]

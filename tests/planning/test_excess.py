@@ -27,7 +27,7 @@ from tests.support.read.queries import ask
 pytestmark = pytest.mark.slow
 
 
-class Nights:
+class ScoredArchive:
     """An archive and its warehouse, scored without an encoder."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,13 +64,13 @@ class Nights:
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Nights:
-    return Nights(tmp_path)
+def empty(tmp_path: Path) -> ScoredArchive:
+    return ScoredArchive(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> Nights:
-    nights = Nights(tmp_path_factory.mktemp("nights") / "made")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> ScoredArchive:
+    nights = ScoredArchive(tmp_path_factory.mktemp("nights") / "made")
     nights.write("a.jsonl", 600)
     nights.write("z.jsonl", 40)
     nights.run()
@@ -79,7 +79,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Nights:
 
 
 @pytest.fixture
-def nights(scored: Nights) -> Nights:
+def nights(scored: ScoredArchive) -> ScoredArchive:
     """Two files whose traces are scored, 600 and 40: more than ten, and than 5% of all."""
     restore(scored.folder)
     return scored
@@ -97,7 +97,7 @@ def in_a_line(path: Path) -> None:
 
 
 def test_a_cut_file_fails_every_night_until_it_is_whole_again_or_its_loss_is_allowed(
-    nights: Nights,
+    nights: ScoredArchive,
 ) -> None:
     path = nights.archive / "a.jsonl"
     fault = (
@@ -116,7 +116,9 @@ def test_a_cut_file_fails_every_night_until_it_is_whole_again_or_its_loss_is_all
     assert nights.run().run_id is None
 
 
-def test_a_file_that_is_cut_within_a_line_loses_nothing_and_is_unreadable(nights: Nights) -> None:
+def test_a_file_that_is_cut_within_a_line_loses_nothing_and_is_unreadable(
+    nights: ScoredArchive,
+) -> None:
     path = nights.archive / "a.jsonl"
     in_a_line(path)
     assert nights.fails(max_unreadable=0).startswith("1 of 2 files is unreadable")
@@ -130,7 +132,9 @@ def test_a_file_that_is_cut_within_a_line_loses_nothing_and_is_unreadable(nights
 
 
 @pytest.mark.parametrize("bad", [1, 25])
-def test_a_cut_file_whose_last_content_counts_on_is_not_read_anew(empty: Nights, bad: int) -> None:
+def test_a_cut_file_whose_last_content_counts_on_is_not_read_anew(
+    empty: ScoredArchive, bad: int
+) -> None:
     """Its rows count for nothing: neither those that are rejected, nor the others."""
     empty.write("b.jsonl", 20)
     faulty = [trace(id=f"a-bad-{number:03d}", steps=[]) for number in range(bad)]
@@ -163,7 +167,7 @@ def test_a_cut_file_whose_last_content_counts_on_is_not_read_anew(empty: Nights,
     ],
 )
 def test_more_removed_traces_than_allowed_fail_a_run(
-    empty: Nights, before: int, removed: int, limit: str | int | None, *, fails: bool
+    empty: ScoredArchive, before: int, removed: int, limit: str | int | None, *, fails: bool
 ) -> None:
     run = Run.begin(empty.config(max_removed=limit), datetime.now(UTC))
     counts = RunCounts(1, before, before - removed, *[0] * 11, {}, [])
@@ -173,7 +177,7 @@ def test_more_removed_traces_than_allowed_fail_a_run(
     assert fault is None or str(fault).startswith(f"{removed} of {before} published trace")
 
 
-def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: Nights) -> None:
+def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: ScoredArchive) -> None:
     (nights.archive / "z.jsonl").unlink()
     plan = nights.described(prune=True)
     assert (plan.excess, plan.traces_to_remove) == (None, 40)
@@ -186,7 +190,7 @@ def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: Night
     assert nights.run(prune=True, max_removed=3).counts.removed == 43
 
 
-def test_no_limit_stops_a_forget(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_limit_stops_a_forget(nights: ScoredArchive, caplog: pytest.LogCaptureFixture) -> None:
     forget(nights.warehouse, [f"a-{number:03d}" for number in range(50)])
     assert "would fail" not in caplog.text
     assert nights.run().run_id is None
@@ -197,7 +201,7 @@ def test_no_limit_stops_a_forget(nights: Nights, caplog: pytest.LogCaptureFixtur
 
 
 def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
-    nights: Nights,
+    nights: ScoredArchive,
 ) -> None:
     nights.write("b.jsonl", 0, bad=25)
     message = nights.fails()
@@ -212,7 +216,7 @@ def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
     assert nights.run().counts.rejected == 25
 
 
-def test_a_few_faulty_rows_of_tonight_fail_no_run(nights: Nights) -> None:
+def test_a_few_faulty_rows_of_tonight_fail_no_run(nights: ScoredArchive) -> None:
     for good, bad, fails in ((0, 9, False), (0, 10, True), (190, 10, False), (189, 10, True)):
         nights.write("b.jsonl", good, bad)
         plan = nights.described()
@@ -221,7 +225,7 @@ def test_a_few_faulty_rows_of_tonight_fail_no_run(nights: Nights) -> None:
         assert not plan.excess or "of what is read anew, 10 of " in plan.excess
 
 
-def test_the_share_that_is_named_allows_the_run(empty: Nights) -> None:
+def test_the_share_that_is_named_allows_the_run(empty: ScoredArchive) -> None:
     empty.write("a.jsonl", 71, bad=29)
     message = empty.fails()
     assert message.startswith("29 of 100 rows are rejected")
@@ -230,7 +234,7 @@ def test_the_share_that_is_named_allows_the_run(empty: Nights) -> None:
 
 
 def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_many(
-    empty: Nights,
+    empty: ScoredArchive,
 ) -> None:
     paths = [empty.write(f"{name}.jsonl", 2) for name in "abcdefgh"]
     empty.run()
@@ -257,7 +261,7 @@ def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_m
 
 
 def test_what_pruning_would_remove_is_told_of_files_that_went_before_as_well(
-    empty: Nights,
+    empty: ScoredArchive,
 ) -> None:
     """Files that another one replaces are not counted, nor traces that a readable file has."""
     paths = [empty.write(f"{name}.jsonl", good) for name, good in (("a", 5), ("b", 3), ("c", 2))]
@@ -281,7 +285,7 @@ def test_what_pruning_would_remove_is_told_of_files_that_went_before_as_well(
 
 
 def test_files_that_went_before_are_pruned_under_a_limit_that_counts_those_that_went_now(
-    empty: Nights,
+    empty: ScoredArchive,
 ) -> None:
     paths = [empty.write(f"{name}.jsonl", 2) for name in "abc"]
     empty.run()
@@ -292,7 +296,7 @@ def test_files_that_went_before_are_pruned_under_a_limit_that_counts_those_that_
     assert "1 of 2 files is gone" in empty.fails(max_gone=0, prune=True)
 
 
-def test_a_file_is_unreadable_once_in_a_limit_until_it_is_so_again(nights: Nights) -> None:
+def test_a_file_is_unreadable_once_in_a_limit_until_it_is_so_again(nights: ScoredArchive) -> None:
     path = nights.archive / "b.parquet"
     path.write_bytes(b"PAR1 and no more")
     assert nights.fails(max_unreadable=0) == nights.fails(max_unreadable=0)
@@ -311,7 +315,9 @@ def test_a_file_is_unreadable_once_in_a_limit_until_it_is_so_again(nights: Night
     assert nights.fails(max_unreadable=0).startswith("1 of 5 files is unreadable")
 
 
-def test_a_trace_that_an_unreadable_copy_keeps_is_removed_by_a_prune_alone(nights: Nights) -> None:
+def test_a_trace_that_an_unreadable_copy_keeps_is_removed_by_a_prune_alone(
+    nights: ScoredArchive,
+) -> None:
     copy = nights.archive / "a-copy.jsonl"
     copy.write_bytes((nights.archive / "z.jsonl").read_bytes())
     nights.run()
@@ -322,7 +328,7 @@ def test_a_trace_that_an_unreadable_copy_keeps_is_removed_by_a_prune_alone(night
     assert (plan.traces_to_remove, plan.loss, plan.excess) == (40, None, None)
 
 
-def test_rows_that_were_rolled_back_are_not_newly_read_again(nights: Nights) -> None:
+def test_rows_that_were_rolled_back_are_not_newly_read_again(nights: ScoredArchive) -> None:
     first = ask(nights.warehouse, "SELECT latest()").item()
     nights.write("b.jsonl", 0, bad=25)
     assert nights.fails(max_new_rejects=0)
@@ -334,7 +340,7 @@ def test_rows_that_were_rolled_back_are_not_newly_read_again(nights: Nights) -> 
 
 @pytest.mark.parametrize(("limit", "fails"), [(2, True), ("5%", True), ("6%", False), (3, False)])
 def test_rejected_rows_among_the_newly_read_ones_have_a_limit(
-    nights: Nights, limit: int | str, *, fails: bool
+    nights: ScoredArchive, limit: int | str, *, fails: bool
 ) -> None:
     nights.write("b.jsonl", 47, bad=3)
     excess = nights.described(max_new_rejects=limit).excess
@@ -348,7 +354,7 @@ def test_rejected_rows_among_the_newly_read_ones_have_a_limit(
 
 @pytest.mark.telling
 def test_a_removed_trace_is_always_told_with_its_file(
-    nights: Nights, capsys: pytest.CaptureFixture[str]
+    nights: ScoredArchive, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nights.write("z.jsonl", 39)
     with restored_log():
@@ -362,7 +368,7 @@ def test_a_removed_trace_is_always_told_with_its_file(
 
 
 def test_what_is_pruned_forgotten_or_stopped_by_a_limit_is_no_warning_of_removed_traces(
-    nights: Nights, caplog: pytest.LogCaptureFixture
+    nights: ScoredArchive, caplog: pytest.LogCaptureFixture
 ) -> None:
     (nights.archive / "z.jsonl").unlink()
     nights.run(prune=True)
@@ -372,14 +378,16 @@ def test_what_is_pruned_forgotten_or_stopped_by_a_limit_is_no_warning_of_removed
     assert "removed, which" not in caplog.text
 
 
-def test_a_renamed_file_is_not_gone(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_renamed_file_is_not_gone(
+    nights: ScoredArchive, caplog: pytest.LogCaptureFixture
+) -> None:
     path = nights.archive / "z.jsonl"
     path.rename(path.with_name("c.jsonl"))
     assert nights.run(max_gone=0).counts.gone == 0
     assert "gone (such as" not in caplog.text
 
 
-def test_a_file_that_never_could_be_read_is_not_missed(nights: Nights) -> None:
+def test_a_file_that_never_could_be_read_is_not_missed(nights: ScoredArchive) -> None:
     path = nights.archive / "b.parquet"
     path.write_bytes(b"PAR1 and no more")
     nights.run()
@@ -389,7 +397,7 @@ def test_a_file_that_never_could_be_read_is_not_missed(nights: Nights) -> None:
 
 @pytest.mark.telling
 def test_a_night_that_a_limit_fails_tells_as_well_which_audits_fail_and_counts_what_was_done(
-    nights: Nights,
+    nights: ScoredArchive,
 ) -> None:
     """Unless texts have to be embedded first."""
     audits = {"few": {"sql": "SELECT 1 FROM scores HAVING count(*) < 640"}}
@@ -414,7 +422,7 @@ def test_a_night_that_a_limit_fails_tells_as_well_which_audits_fail_and_counts_w
     assert (summary.counts.removed, summary.counts.embedded) == (300, 0)
 
 
-def test_each_limit_that_fails_a_run_is_named_with_what_allows_it(nights: Nights) -> None:
+def test_each_limit_that_fails_a_run_is_named_with_what_allows_it(nights: ScoredArchive) -> None:
     at_a_line(nights.archive / "a.jsonl")
     (nights.archive / "z.jsonl").unlink()
     (nights.archive / "c.parquet").write_bytes(b"PAR1 and no more")

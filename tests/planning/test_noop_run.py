@@ -22,7 +22,8 @@ from kp_batch.warehouse.run_record import RunRecord, last_done
 from kp_batch.warehouse.snapshot import published
 from kp_batch.warehouse.staging import Staging
 from tests.support.make.archives import trace, write_damaged, write_jsonl
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +132,9 @@ def test_it_looks_where_a_setting_differs(scored: RescoreConfig) -> None:
 
 @pytest.mark.telling
 def test_the_lists_count_the_rows_of_each_day(scored: RescoreConfig) -> None:
-    expected = ask(scored, "SELECT created_at::DATE, count(*) FROM scores GROUP BY 1 ORDER BY 1")
+    expected = ask_rows(
+        scored.warehouse, "SELECT created_at::DATE, count(*) FROM scores GROUP BY 1 ORDER BY 1"
+    )
     assert published(scored.warehouse).rows_by_day().sort("day").rows() == expected
 
 
@@ -142,4 +145,4 @@ def test_a_run_tells_how_many_scores_bear_each_id(scored: RescoreConfig, tmp_pat
         rescore_archive(scored.model_copy(update={"prune": True}))
     for name, counts in last(scored).fingerprints.items():
         query = f"SELECT {name}, count(*) FROM scores GROUP BY ALL ORDER BY ALL"
-        assert list(counts.items()) == ask(scored, query)
+        assert list(counts.items()) == ask_rows(scored.warehouse, query)

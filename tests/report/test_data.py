@@ -26,7 +26,7 @@ from tests.support.make.drawn_scores import ENDED, Drawn, Row, draw, made, opene
 from tests.support.make.odd_scores import make
 from tests.support.make.planted import WEIGHTS, build_catalog, plant
 from tests.support.make.publications import publish_nothing
-from tests.support.oracle.answers import ask, assert_same
+from tests.support.oracle.answers import ask_records, assert_same
 from tests.support.oracle.reports import Archive, Report
 
 SEVERAL = 9  # the seed of an archive of several domains, some of which share a label
@@ -179,7 +179,7 @@ def test_law_the_report_of_a_planted_archive_is_as_its_oracle(folder: Path) -> N
     write(Drawn({**drawn.tables, "profiles": profile}, drawn.archive), folder)
     rows.write_parquet(folder / "scores.parquet")
     with opened(folder) as connection:
-        scores = ask(connection, "FROM scores")
+        scores = ask_records(connection, "FROM scores")
         data = gather(connection)
     weighted = [{**each, "weights": (*WEIGHTS.values(),)} for each in scores]
     archive = Archive(weighted, ENDED, {"planted": [None]}, [{}, {}])
@@ -194,7 +194,7 @@ def test_the_numbers_of_a_scope_are_what_the_question_answers_of_its_domain(fold
         connection.execute("USE kp")
         for label, name in data.names.items():
             _assert_answers(connection, data, label, name)
-        changes = ask(connection, f"FROM mean_changes('{data.period}')")
+        changes = ask_records(connection, f"FROM mean_changes('{data.period}')")
         _assert_among(data.changes, changes, {})
 
 
@@ -202,7 +202,7 @@ def _assert_answers(
     connection: duckdb.DuckDBPyConnection, data: ReportData, label: str, name: str
 ) -> None:
     def answer(question: str) -> list[dict[str, Any]]:
-        return ask(connection, f"FROM {question} WHERE task_domain = ?", name)
+        return ask_records(connection, f"FROM {question} WHERE task_domain = ?", name)
 
     for frame, column in (("domains", None), ("agents", "agent_id"), ("frameworks", "framework")):
         keys = ["task_domain", *([column] if column else [])]

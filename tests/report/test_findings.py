@@ -31,7 +31,7 @@ from tests.support.make.drawn_scores import draw, opened, write
 from tests.support.make.odd_scores import ODD, ODD_NAMES, make
 from tests.support.make.planted import build_catalog
 from tests.support.make.report_data import EMPTY, QUIET, under
-from tests.support.oracle.answers import ask, is_near
+from tests.support.oracle.answers import ask_records, is_near
 from tests.support.oracle.findings import KINDS, assert_told, chosen, told
 from tests.support.oracle.reports import Report
 from tests.support.oracle.sentences import assert_answered
@@ -110,7 +110,9 @@ def test_parts_and_cache_shares_of_the_last_changes_are_those_of_the_question(
     with opened(folder) as connection:
         data = with_parts(connection, gather(connection))
         measures = "['score', 'cache_share_of_domain']"
-        found = ask(connection, f"FROM changes_by('task_domain', '{data.period}', {measures})")
+        found = ask_records(
+            connection, f"FROM changes_by('task_domain', '{data.period}', {measures})"
+        )
     wanted = {(row["task_domain"], row["begins"], row["measure"]): row for row in found}
     changes = {key: own for key, own in data.parts.items() if key[0] in data.names and len(key) < 3}
     assert changes

@@ -25,9 +25,10 @@ from kp_batch.scoring.profiles import load_profiles, parse_profiles
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.reasons import setting_changes
 from tests.support.make.archives import lines, step, trace, write_jsonl
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
 from tests.support.oracle.tables import tables
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -147,7 +148,10 @@ def test_a_domain_takes_default_until_its_weights_begin(scored: Archive) -> None
     scored.run(law=[{"from": "2026-05-01", **OTHER}])
     borne = "SELECT profile, min(created_at) FROM scores WHERE task_domain = 'law' GROUP BY ALL"
     first = TIMES[13]
-    assert sorted(ask(scored.config(), borne)) == [("default", TIMES[1]), ("law", first)]
+    assert sorted(ask_rows(scored.config().warehouse, borne)) == [
+        ("default", TIMES[1]),
+        ("law", first),
+    ]
     moved = scored.run(default=[OTHER, {"from": TIMES[3], **EQUAL}], law=[{"from": first, **OTHER}])
     assert scored.restated(moved) == TIMES[1:13:2]
 
@@ -156,8 +160,8 @@ def test_a_late_file_takes_the_weights_of_its_time(dated: Archive) -> None:
     late = [at(TIMES[5] + timedelta(hours=1), "april"), at(TIMES[20] + timedelta(hours=1), "may")]
     write_jsonl(dated.folder / "archive" / "late.jsonl", late)
     dated.run(**DATED)
-    assigned = ask(
-        dated.config(), "SELECT trace_id, profile_id FROM scores WHERE trace_id[1] <> 't'"
+    assigned = ask_rows(
+        dated.config().warehouse, "SELECT trace_id, profile_id FROM scores WHERE trace_id[1] <> 't'"
     )
     april, may = parse_profiles(DATED, "x").versions["code"]
     assert sorted(assigned) == [
@@ -170,7 +174,7 @@ def test_a_trace_that_moves_in_time_takes_the_weights_of_then(dated: Archive) ->
     write_jsonl(dated.folder / "archive" / "z.jsonl", [at(TIMES[4], "t20")])
     dated.run(**DATED)
     query = "SELECT count(DISTINCT profile_id) FROM scores WHERE trace_id IN ('t20', 't04')"
-    assert ask(dated.config(), query) == [(1,)]
+    assert ask_rows(dated.config().warehouse, query) == [(1,)]
 
 
 def test_forgetting_keeps_the_weights_of_each_time(archive: Archive) -> None:
@@ -204,7 +208,7 @@ def test_forgetting_and_sweeping_mix_no_formulas(
     with pytest.raises(WarehouseError, match=message):
         sweep(warehouse)
     assert tables(warehouse)["scores"].equals(before)
-    assert ask(scored.config(), "SELECT status FROM runs") == [("done",)]
+    assert ask_rows(scored.config().warehouse, "SELECT status FROM runs") == [("done",)]
     if formula == "scoring":
         assert rescore_archive(scored.config()).counts.restated == len(TIMES)
         forget(warehouse, ["t10"])
@@ -259,8 +263,8 @@ def test_the_profiles_are_those_of_the_settings_and_scores_join_them_once(archiv
     with connect(archive.config().warehouse) as connection:
         joined = pl.DataFrame(connection.sql("FROM scores JOIN profiles USING (profile_id)").pl())
     assert len(joined) == len(TIMES)
-    [(dates,)] = ask(
-        archive.config(),
+    [(dates,)] = ask_rows(
+        archive.config().warehouse,
         "SELECT valid_from FROM profiles WHERE name = 'code' AND complexity = 0.25",
     )
     assert dates == [None, datetime(2026, 5, 2, tzinfo=UTC)]

@@ -28,8 +28,9 @@ from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.reader import connect
 from tests.support.kill.retries import once_torn
 from tests.support.make.archives import trace, write_jsonl
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,9 @@ class Flaky:
         self.patch.setattr(where, name, failing)
 
     def states(self) -> list[tuple[Any, ...]]:
-        rows = ask(self.settings, "SELECT source_file, status, message FROM files ORDER BY ALL")
+        rows = ask_rows(
+            self.settings.warehouse, "SELECT source_file, status, message FROM files ORDER BY ALL"
+        )
         return [(Path(path).name, *rest) for path, *rest in rows]
 
 
@@ -186,7 +189,7 @@ def test_a_file_is_read_again_where_the_disk_failed_for_a_while_in_one_way_or_an
     rescore_archive(flaky.settings)
     assert waited == list(steps.RETRY_DELAYS_S)
     assert flaky.states() == [("a.jsonl", "read", ""), ("b.jsonl", "read", "")]
-    assert ask(flaky.settings, "SELECT count(*) FROM scores") == [(2,)]
+    assert ask_rows(flaky.settings.warehouse, "SELECT count(*) FROM scores") == [(2,)]
 
 
 @pytest.mark.telling
@@ -199,7 +202,7 @@ def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
     assert waited == list(steps.RETRY_DELAYS_S)
     message = "torn" if step == "digest" else "[Errno 5] torn"
     assert flaky.states() == [("a.jsonl", "read", ""), ("b.jsonl", "unreadable", message)]
-    assert ask(flaky.settings, "SELECT trace_id FROM scores") == [("a",)]
+    assert ask_rows(flaky.settings.warehouse, "SELECT trace_id FROM scores") == [("a",)]
     name = "identify" if step == "digest" else "stage"
     archive = flaky.settings.archive[0]
     assert caplog.messages[0] == (
@@ -219,7 +222,10 @@ def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
         rescore_archive(scored.settings.model_copy(update={"prune": True}))
     assert waited == list(steps.RETRY_DELAYS_S)
     assert scored.states() == before
-    assert ask(scored.settings, "SELECT trace_id FROM scores ORDER BY ALL") == [("a",), ("b",)]
+    assert ask_rows(scored.settings.warehouse, "SELECT trace_id FROM scores ORDER BY ALL") == [
+        ("a",),
+        ("b",),
+    ]
 
 
 @pytest.mark.parametrize("step", READING)

@@ -24,8 +24,9 @@ from kp_batch.warehouse.manifest import read_manifest
 from tests.support import ROOT
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.make.publications import files_of
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
 from tests.support.processes.commands import invoke
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +79,7 @@ def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_
     ]
     assert json.loads(results[1].first[0])["trace_id"] == "c"
     query = "SELECT audits, config->'allow' FROM runs ORDER BY number"
-    [_, (recorded, allowed)] = ask(config(tmp_path, tmp_path), query)
+    [_, (recorded, allowed)] = ask_rows(config(tmp_path, tmp_path).warehouse, query)
     assert json.loads(allowed) == ["same"]
     assert json.loads(recorded)[1] == {
         "name": "same",
@@ -112,7 +113,7 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named_but_forgettin
     )
     assert now == then
     query = "SELECT status, reason, audits FROM runs ORDER BY number DESC LIMIT 1"
-    [(status, reason, results)] = ask(config(tmp_path, tmp_path), query)
+    [(status, reason, results)] = ask_rows(config(tmp_path, tmp_path).warehouse, query)
     assert (status, reason) == ("failed", str(caught.value))
     assert [entry["rows"] for entry in json.loads(results)] == [7, 1, 0, 1]
     summary = night(audits=audits, allow=("many", "other"), threshold=0.1)
@@ -135,14 +136,16 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     ]
     assert (kept["run_id"], kept["value"]["severity"]) == (first.run_id, "error")
     assert night(trace(id="b"), allow=("few",)).run_id
-    runs = ask(config(tmp_path, tmp_path), "SELECT count(*) FROM runs")
+    runs = ask_rows(config(tmp_path, tmp_path).warehouse, "SELECT count(*) FROM runs")
     with pytest.raises(AuditError, match="few"):
         night()
-    assert ask(config(tmp_path, tmp_path), "SELECT count(*) FROM runs") == runs  # nothing was done
+    assert (
+        ask_rows(config(tmp_path, tmp_path).warehouse, "SELECT count(*) FROM runs") == runs
+    )  # nothing was done
     ended = night(audits="none")
     assert (ended.audits, ended.counts.restated) == ((), 0)
     query = "SELECT changes FROM runs ORDER BY number DESC LIMIT 1"
-    [(changes,)] = ask(config(tmp_path, tmp_path), query)
+    [(changes,)] = ask_rows(config(tmp_path, tmp_path).warehouse, query)
     assert [entry["words"] for entry in json.loads(changes)] == ["audit few gone"]
     assert not night().audits
 

@@ -8,8 +8,9 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.warehouse.author import current_user, parse_note, signed
-from tests.support.make.runs import ask, config, least, run_night, two_nights
+from tests.support.make.runs import config, least, run_night, two_nights
 from tests.support.processes.commands import invoke
+from tests.support.read.queries import ask_rows
 
 NOTE = "new\tweights,\n \x1b[31mas Ana asked"  # as somebody may have pasted it
 KEPT = "new weights, \x1b[31mas Ana asked"
@@ -75,7 +76,7 @@ def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RescoreConfig:
 
 
 def rows(settings: RescoreConfig) -> list[tuple[str, str]]:
-    return ask(settings, 'SELECT "user", note FROM runs ORDER BY number')
+    return ask_rows(settings.warehouse, 'SELECT "user", note FROM runs ORDER BY number')
 
 
 @pytest.mark.slow
@@ -83,7 +84,7 @@ def rows(settings: RescoreConfig) -> list[tuple[str, str]]:
 def test_all_that_names_a_run_names_who_ran_it_and_their_note(nights: RescoreConfig) -> None:
     me, where = current_user(), ("--warehouse", nights.warehouse)
     assert rows(nights) == [(me, None), (me, None), ("ana\x1b[1m", KEPT)]
-    assert ask(nights, "SELECT user FROM runs WHERE config LIKE '%Ana asked%'") == []
+    assert ask_rows(nights.warehouse, "SELECT user FROM runs WHERE config LIKE '%Ana asked%'") == []
     by_ana = rf"by ana\x1b[1m: {SHOWN}"
     listed = invoke("runs", *where, "--format", "line").stdout
     assert r"ana\x1b[1m" in listed

@@ -17,7 +17,7 @@ from kp_batch.report.labels import ALL
 from kp_batch.report.parts import with_parts
 from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import step, trace, write_jsonl
-from tests.support.oracle.answers import ask
+from tests.support.oracle.answers import ask_records
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 WEEKS = 8
@@ -64,7 +64,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_change_is_of_novelty_as_the_domain_fills_its_own_cache(warehouse: Path) -> None:
     query = "FROM changes_by('task_domain', 'week', ['score', 'cache_share_of_domain'])"
     with connect(warehouse) as connection:
-        rows = ask(connection, query)
+        rows = ask_records(connection, query)
     score, share = (
         row
         for row in rows
@@ -96,6 +96,8 @@ def test_the_report_says_that_it_is_novelty_and_blames_no_agent(warehouse: Path)
 @pytest.mark.slow
 def test_no_agent_did_worse_than_the_other(warehouse: Path) -> None:
     with connect(warehouse) as connection:
-        rows = ask(connection, "FROM differences_from_others('agent_id', ['score', 'success'])")
+        rows = ask_records(
+            connection, "FROM differences_from_others('agent_id', ['score', 'success'])"
+        )
     assert len(rows) == 8
     assert all(row["low"] < 0 < row["high"] < row["low"] + 0.2 for row in rows)

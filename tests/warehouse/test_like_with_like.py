@@ -13,7 +13,7 @@ import pytest
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.questions import statements
 from tests.support.oracle import measures
-from tests.support.oracle.answers import ask, assert_same, is_near
+from tests.support.oracle.answers import ask_records, assert_same, is_near
 from tests.support.oracle.doubts import DIMENSIONS, OVERRIDES
 from tests.support.oracle.measures import MEASURES, USUAL, measured
 from tests.support.oracle.scoring import composite, overridden
@@ -107,7 +107,7 @@ def connection(rows: list[dict[str, Any]]) -> Iterator[duckdb.DuckDBPyConnection
 def test_the_measures_of_a_trace_and_its_parts_that_sum_to_its_score(
     connection: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]]
 ) -> None:
-    answer = ask(connection, "FROM trace_measures")
+    answer = ask_records(connection, "FROM trace_measures")
     assert_same(answer, of(rows))
     for row in answer:
         parts = sum(value for name, value in row.items() if name.startswith("from_"))
@@ -118,10 +118,10 @@ def test_means_and_their_intervals(
     connection: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]]
 ) -> None:
     keys = ["framework", "task_domain"]
-    answer = ask(connection, f"FROM means_by({keys}, {[*MEASURES]})")
+    answer = ask_records(connection, f"FROM means_by({keys}, {[*MEASURES]})")
     assert_same(answer, measures.means_by(of(rows), keys, MEASURES))
     assert_same(
-        ask(connection, "FROM means_by('everything', condition := success)"),
+        ask_records(connection, "FROM means_by('everything', condition := success)"),
         measures.means_by([row for row in of(rows) if row["success"]], ["everything"], USUAL),
     )
 
@@ -131,7 +131,7 @@ def test_differences_on_the_tasks_that_both_tried(
 ) -> None:
     if {"a", "it's b"} <= {row["agent_id"] for row in rows}:
         query = f"FROM differences_by('agent_id', 'a', 'it''s b', {[*MEASURES]})"
-        answer = ask(connection, query)
+        answer = ask_records(connection, query)
         wanted = measures.differences_by(of(rows), "agent_id", "a", "it's b", MEASURES)
         assert_same(answer, wanted)
         assert_parts(answer, "difference")
@@ -151,13 +151,15 @@ def test_differences_from_the_others_on_the_tasks_that_they_tried_too(
     connection: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]], unit: str
 ) -> None:
     names = ["success", "score", "overconfidence"]
-    answer = ask(connection, f"FROM differences_from_others('{unit}', {names})")
+    answer = ask_records(connection, f"FROM differences_from_others('{unit}', {names})")
     assert_same(answer, measures.differences_from_others(of(rows), unit, names))
     assert_parts(answer, "difference")
-    answer = ask(connection, f"FROM differences_from_others('{unit}', ['score'], confidence > 0)")
+    answer = ask_records(
+        connection, f"FROM differences_from_others('{unit}', ['score'], confidence > 0)"
+    )
     some = [row for row in of(rows) if row["confidence"] > 0]
     assert_same(answer, measures.differences_from_others(some, unit, ["score"]))
-    answer = ask(connection, f"FROM differences_from_others('{unit}', {names})")
+    answer = ask_records(connection, f"FROM differences_from_others('{unit}', {names})")
     order = [(row["task_domain"], row[unit], names.index(row["measure"])) for row in answer]
     assert order == sorted(order)
 
@@ -181,7 +183,7 @@ def test_others_that_never_vary_do_not_do_so_by_the_order_of_a_sum() -> None:
         for attempt in range(n)
     ]
     with catalog(rows) as connection:
-        answer = ask(connection, "FROM differences_from_others('agent_id', ['success'])")
+        answer = ask_records(connection, "FROM differences_from_others('agent_id', ['success'])")
     assert answer[0]["mean_of_others"] == pytest.approx(0.5)
     assert_same(answer, measures.differences_from_others(of(rows), "agent_id", ["success"]))
 
@@ -191,11 +193,13 @@ def test_changes_and_their_parts(
     connection: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]], period: str
 ) -> None:
     names = ["score", "overconfidence", "cache_warming_up"]
-    answer = ask(connection, f"FROM changes_by('agent_id', '{period}', {names})")
+    answer = ask_records(connection, f"FROM changes_by('agent_id', '{period}', {names})")
     assert_same(answer, measures.changes_by(of(rows), ["agent_id"], period, names))
     assert_parts(answer, "change")
     some = [row for row in of(rows) if row["success"]]
-    answer = ask(connection, f"FROM changes_by('agent_id', '{period}', condition := success)")
+    answer = ask_records(
+        connection, f"FROM changes_by('agent_id', '{period}', condition := success)"
+    )
     assert_same(answer, measures.changes_by(some, ["agent_id"], period, ["score"]))
 
 
@@ -204,7 +208,7 @@ def test_changes_and_their_parts(
 def test_changes_of_all_and_of_the_mix_of_domains(
     connection: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]], period: str, condition: str
 ) -> None:
-    answer = ask(connection, f"FROM mean_changes('{period}', {condition})")
+    answer = ask_records(connection, f"FROM mean_changes('{period}', {condition})")
     some = [row for row in of(rows) if condition == "true" or row["success"]]
     wanted = {row["begins"]: row for row in measures.mean_changes(some, period)}
     assert len(answer) == len(wanted)
@@ -230,17 +234,17 @@ def test_changes_of_all_and_of_the_mix_of_domains(
 )
 def test_what_is_no_column_is_refused(query: str) -> None:
     with catalog(drawn(2)) as connection, pytest.raises(duckdb.BinderException, match="not found"):
-        ask(connection, query)
+        ask_records(connection, query)
 
 
 def test_names_are_whole_in_any_case_and_count_once() -> None:
     rows = drawn(2)
     with catalog(rows) as connection:
         for names in ("'single_thought'", "['Single_Thought']"):
-            answer = ask(connection, f"FROM means_by({names}, ['score', 'Score'])")
+            answer = ask_records(connection, f"FROM means_by({names}, ['score', 'Score'])")
             wanted = measures.means_by(of(rows), ["single_thought"], ["score"])
             assert_same(answer, wanted)
-        twice = ask(
+        twice = ask_records(
             connection, "FROM differences_by('profile', 'code', 'default', ['score', 'SCORE'])"
         )
         assert_same(

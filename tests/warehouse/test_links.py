@@ -32,9 +32,10 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot
 from kp_batch.warehouse.staging import Staging
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.make.publications import SETTINGS, publish_profile
-from tests.support.make.runs import ask, config
+from tests.support.make.runs import config
 from tests.support.processes.commands import invoke, kp_batch
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -157,7 +158,7 @@ def test_a_warehouse_may_be_a_link_and_stand_below_one(folder: Path) -> None:
     (folder / "warehouse").symlink_to(folder / "disk")
     run(folder / "parents")
     vacuumed(folder / "parents")
-    assert ask(config(folder, folder), "SELECT count(*) FROM scores") == [(2,)]
+    assert ask_rows(config(folder, folder).warehouse, "SELECT count(*) FROM scores") == [(2,)]
 
 
 @pytest.mark.telling
@@ -239,7 +240,10 @@ def test_of_a_file_behind_a_link_lines_that_are_no_json_objects_are_kept_if_they
     (archive / "same.jsonl").symlink_to(outside / "same.jsonl")
     settings = config(tmp_path, archive, max_reject_share=1)
     rescore_archive(settings)
-    rejects = {(Path(path).name, row): details for path, row, *details in ask(settings, REJECTS)}
+    rejects = {
+        (Path(path).name, row): details
+        for path, row, *details in ask_rows(settings.warehouse, REJECTS)
+    }
     for row in (0, 1, 4):
         expected = [["malformed_json"], f"line {row + 1} is no JSON object", None]
         assert rejects.pop(("linked.jsonl", row)) == expected

@@ -57,7 +57,7 @@ _BEGINS_S = 1.0  # what several processes need to begin
 _TRACES, _FILES = 60, 6
 
 
-class Nights:
+class KilledImports:
     """A source that changes, an archive whose imports are killed, and one whose never are."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -142,7 +142,7 @@ def contents(archive: Path) -> Mapping[str, bytes]:
 
 def torture_imports(folder: Path, kills: int, seed: int) -> int:
     """Kill so many imports; how many still ran."""
-    nights = Nights(folder, seed)
+    nights = KilledImports(folder, seed)
     killed = 0
     for _ in range(kills):
         killed += nights.kill()

@@ -104,7 +104,7 @@ _PASS = {"loose": {"sql": "FROM scores ANTI JOIN files USING (source_file)"}}
 _FAIL = {"any": {"sql": "FROM scores"}, "moved": {"sql": "FROM published.scores"}}
 
 
-class Nights:
+class KilledRuns:
     """An archive of one file a day out of a pool, changed at random before every run."""
 
     def __init__(self, folder: Path, warehouse: str, seed: int) -> None:
@@ -222,7 +222,7 @@ def reading(warehouse: str) -> Generator[None]:
 
 def torture(folder: Path, warehouse: str, kills: int, seed: int) -> int:
     """Kill so many runs, in every way that there is; how many still ran."""
-    nights = Nights(folder, warehouse, seed)
+    nights = KilledRuns(folder, warehouse, seed)
     killed = 0
     with Machine(folder / "reader", warehouse).here(), reading(warehouse):
         for number in range(kills):

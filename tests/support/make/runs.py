@@ -35,11 +35,6 @@ def run_night(folder: Path, **settings: Any) -> None:
     rescore_archive(config(folder, folder / "archive", max_reject_share=1, **settings))
 
 
-def ask(settings: RescoreConfig, query: str) -> list[tuple[Any, ...]]:
-    with connect(settings.warehouse) as connection:
-        return connection.execute(query).fetchall()
-
-
 def scores(settings: RescoreConfig) -> pl.DataFrame:
     with connect(settings.warehouse) as connection:
         table = connection.sql("SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id")

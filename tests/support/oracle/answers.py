@@ -9,7 +9,9 @@ import duckdb
 _NEAR = 1e-9  # sums have no order
 
 
-def ask(connection: duckdb.DuckDBPyConnection, query: str, *values: Any) -> list[dict[str, Any]]:
+def ask_records(
+    connection: duckdb.DuckDBPyConnection, query: str, *values: Any
+) -> list[dict[str, Any]]:
     result = connection.execute(query, list(values))
     names = [each[0] for each in result.description or []]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 
 from kp_batch.report.finding import Finding, Untrusted, percent
-from tests.support.oracle.answers import ask, is_near
+from tests.support.oracle.answers import ask_records, is_near
 from tests.support.oracle.statistics import grouped
 
 Row = Mapping[str, Any]
@@ -17,7 +17,7 @@ def assert_answered(connection: duckdb.DuckDBPyConnection, finding: Finding) -> 
     """The question has the numbers, and the sentence shows these; a shell leaves it as it is."""
     assert finding.question.isprintable()
     assert not set(finding.question) & set('"$`\\!'), finding.question
-    rows = ask(connection, finding.question)
+    rows = ask_records(connection, finding.question)
     assert any(has(row, finding) for row in answers(finding, rows)), (finding, rows)
     assert finding.sentence.endswith(".")
     assert finding.sentence[:1] == finding.sentence[:1].upper()

@@ -4,6 +4,7 @@ import math
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -14,6 +15,11 @@ def ask(warehouse: Path, query: str, zone: str = "UTC") -> pl.DataFrame:
     with connect(warehouse) as connection:
         connection.execute(f"SET TimeZone = '{zone}'")
         return pl.DataFrame(connection.sql(query).to_arrow_table())
+
+
+def ask_rows(warehouse: Path, query: str) -> list[tuple[Any, ...]]:
+    with connect(warehouse) as connection:
+        return connection.execute(query).fetchall()
 
 
 def assert_same(table: pl.DataFrame, wanted: pl.DataFrame) -> None:
