@@ -14,7 +14,7 @@ from kp_batch import bounds
 from kp_batch.conversion.formats import detect_format
 from kp_batch.conversion.formats.json_files import beginning
 from tests.support import GOLDEN
-from tests.support.import_kits import KITS
+from tests.support.formats.kits import KITS
 
 _DRAWN = Random(7)
 _UGLY: dict[str, Any] = {
