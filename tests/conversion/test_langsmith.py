@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from kp_batch import bounds
-from kp_batch.conversion.formats.langsmith import FORMAT, records
+from kp_batch.conversion.formats.langsmith import FORMAT
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
@@ -288,7 +288,7 @@ def test_of_exports_that_know_as_much_the_last_counts(path: Path) -> None:
 
 def test_a_run_that_is_nested_too_deep_is_a_record_of_its_trace(path: Path) -> None:
     deep = '{"metadata": ' + "[" * bounds.NESTING + "]" * bounds.NESTING + "}"
-    [record] = records(write_lines(path, [root(extra=deep)]), [])
+    [record] = FORMAT.records(write_lines(path, [root(extra=deep)]), [])
     assert record == SourceRecord("root", None, 1)
 
 
@@ -352,4 +352,4 @@ def test_damaged_files_are_reported(tmp_path: Path) -> None:
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     pl.DataFrame({"id": ["x"]}).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(UnreadableError, match="no column trace_id, run_type"):
-        list(records(tmp_path / "x.parquet", []))
+        list(FORMAT.records(tmp_path / "x.parquet", []))

@@ -149,7 +149,7 @@ def test_events_are_read(tmp_path: Path, form: Any) -> None:
         "attributes": attributes,
     }
     path = written(tmp_path / "a.parquet", [row(0, {**ROOT, "x": 1}, events=[form(event)])])
-    (unit,) = phoenix.records(path, [])
+    (unit,) = phoenix.FORMAT.records(path, [])
     assert isinstance(unit, SourceRecord)
     assert str(attributes) in str(unit.payload)
     assert "'time': 1772321400123456000" in str(unit.payload)
@@ -175,7 +175,7 @@ def test_a_file_without_ids_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [{"name": "x", "start_time": START}])
     ((_, refusal),) = read(path).refused
     assert refusal.reasons == ["missing_column"]
-    assert "lacks context.trace_id" in refusal.message
+    assert refusal.message == "it has no column context.trace_id, context.span_id, parent_id"
 
 
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ run had. Of scores numbers and grades are kept, as no rule can use another value
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from io import BufferedReader, BytesIO
 from os import fstat
@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zlib import crc32
-
-import pyarrow as pa
 
 from kp_batch import bounds
 from kp_batch.bounds import Budget, TooLargeError, loads, trace_budget, weight
@@ -34,9 +32,9 @@ from kp_batch.conversion.formats.inspect_samples import (
     trim_messages,
 )
 from kp_batch.conversion.formats.json_files import read_json, unpacked
-from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
+from kp_batch.conversion.formats.rows import RowMap
 from kp_batch.conversion.model import Format, ReadItem, Rejected, SourceRecord, by_ending
-from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.text import time_of
 
@@ -46,10 +44,9 @@ _SHELL = re.compile(r"(samples/.+_epoch_\d+)/sample\.json")
 _CHUNK = re.compile(r"(samples/.+_epoch_\d+/\w+)/(\d+)\.json")
 _PLAIN = (ZIP_STORED, ZIP_DEFLATED)  # what else zipfile knows, it may unpack to any size at once
 _ZSTANDARD = 93  # which Python's zipfile knows from 3.14 on
-_BATCH_ROWS = 16  # each has a whole conversation, and its events
 _ID = "transcript_id"
 _CONTENT = ("messages", "events", "events_data")
-_UNREAD = ("timelines",)
+_UNREAD = "timelines"
 _NO_FIELDS = (*_CONTENT, _ID, "score", "success", "date", "error")
 _SCORER = "score_"  # before a scorer's name
 _NATIVE = ("source_id", "task_id", "task_repeat")  # of the log: its id, the sample, its epoch
@@ -160,7 +157,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`: each sample is a record, and each transcript."""
     name = path.name.lower()
     if name.endswith(".parquet"):
-        yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_transcript), [_ID])
+        yield from _TRANSCRIPTS.records(path)
     elif name.endswith(".eval"):
         with open_regular(path) as file:
             content = EvalFile(file)
@@ -192,12 +189,6 @@ def _sample(log: Log, item: object) -> SourceRecord | Rejected:
         return SourceRecord(str(name), record_of(sample, log))
     except TooLargeError:
         return SourceRecord(str(name), None)
-
-
-def _columns(schema: pa.Schema) -> Callable[[str], bool]:
-    if _ID not in schema.names:
-        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {_ID}"))
-    return lambda leaf: leaf.split(".")[0] not in _UNREAD
 
 
 def _transcript(row: Json) -> SourceRecord | Rejected:
@@ -268,6 +259,13 @@ def _fields(row: Json) -> dict[str, list[str]]:
     return dict(texts(columns))
 
 
+_TRANSCRIPTS = RowMap(
+    record=_transcript,
+    trace=[_ID],
+    at_once=16,  # each has a whole conversation, and its events
+    needed=[_ID],
+    is_read=lambda name: name != _UNREAD,
+)
 FORMAT = Format(
     name="inspect",
     holds="scores by scorer; task, dataset, model, tags, metadata.KEY (Scout: its columns)",

@@ -5,13 +5,12 @@ metadata of inner observations, which is long, unless it says what other columns
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import cast
-
-import pyarrow as pa
 
 from kp_batch.bounds import loads
 from kp_batch.conversion.conversation import spans
@@ -33,8 +32,8 @@ from kp_batch.conversion.conversation.messages import (
     parse_json,
 )
 from kp_batch.conversion.conversation.payloads import asked_in, messages_in, messages_of
-from kp_batch.conversion.formats.json_files import is_empty, read_json, records_of_lines
-from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
+from kp_batch.conversion.formats.json_files import is_empty, read_json
+from kp_batch.conversion.formats.rows import RowMap
 from kp_batch.conversion.model import (
     Drafted,
     Format,
@@ -58,7 +57,6 @@ _FIRST_MANIFESTS = "2026-07"  # runs of the months before had none
 _UNFINISHED = Rejected(["unfinished_run"], "no manifest names it: its run is not complete")
 _MISSING = Rejected(["unreadable_file"], "a manifest names it, and it is not there")
 _CSV = Rejected(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
-_BATCH_ROWS = 256  # of a Parquet file
 _DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
 _OF_LANGSMITH = "it holds runs of LangSmith"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -158,20 +156,10 @@ def _run(path: str) -> str:
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`: a row of any table is a record; its columns show which table it is."""
     name = path.name.lower().removesuffix(".gz")
-    if name.endswith(".parquet"):
-        yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_record), ["trace_id", "id"])
-    elif name.endswith(".jsonl"):
-        if not is_empty(path):  # a window without rows of a table, which is normal
-            yield from records_of_lines(path, _record)
-    else:
+    if name.endswith(".json"):
         yield from _of_json(read_json(path))
-
-
-def _columns(schema: pa.Schema) -> Callable[[str], bool]:
-    if "run_type" in schema.names:
-        raise UnreadableError(_OF_LANGSMITH)
-    wanted = {"trace_id", *(name for names in _COLUMNS.values() for name in names)}
-    return lambda leaf: leaf.split(".")[0] in wanted
+    elif name.endswith(".parquet") or not is_empty(path):  # as a window without rows is
+        yield from _ROWS.records(path)
 
 
 def _of_json(content: object) -> Iterator[ReadItem]:
@@ -420,6 +408,12 @@ def _number(row: Json) -> object:
     return value
 
 
+_ROWS = RowMap(
+    record=_record,
+    trace=["trace_id", "id"],
+    at_once=256,
+    is_read={"trace_id", "run_type", *chain(*_COLUMNS.values())}.__contains__,
+)
 FORMAT = Format(
     name="langfuse",
     holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",

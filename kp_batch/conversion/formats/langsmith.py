@@ -4,11 +4,8 @@ A record is a run. Left out are columns that no trace is made of, such as costs 
 of an error, and most of `extra`, which is long: the model, its tools and the root's metadata stay.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from uuid import UUID
-
-import pyarrow as pa
 
 from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.conversation import spans
@@ -29,23 +26,19 @@ from kp_batch.conversion.conversation.messages import (
     object_in,
 )
 from kp_batch.conversion.dialects.langsmith import DIALECT, INPUTS, KIND, OUTPUTS
-from kp_batch.conversion.formats.json_files import records_of_lines
-from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
+from kp_batch.conversion.formats.rows import RowMap
 from kp_batch.conversion.model import (
     Drafted,
     Format,
     Origin,
-    ReadItem,
     Rejected,
     SourceRecord,
     by_ending,
 )
 from kp_batch.conversion.rules import Rules
-from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable
 
-_BATCH_ROWS = 256  # of a Parquet file
-_NEEDED = ("id", "trace_id", "run_type")
 _MODELS = ("metadata.ls_model_name", "invocation_params.model", "invocation_params.model_name")
 _NAMES = ("name", "session_id", "session_name")
 
@@ -57,19 +50,6 @@ _TEXTS = (
 )
 _OTHERS = ("inputs", "outputs", "error", "feedback_stats", "tags", "extra")
 _PAYLOADS = ("inputs", "outputs", "extra", "feedback_stats")
-
-
-def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: each run is a record."""
-    if path.name.lower().endswith(".parquet"):
-        return records_of(path, _BATCH_ROWS, _columns, rows_as(_record), ["trace_id"])
-    return records_of_lines(path, _record)
-
-
-def _columns(schema: pa.Schema) -> Callable[[str], bool]:
-    if missing := [name for name in _NEEDED if name not in schema.names]:
-        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {', '.join(missing)}"))
-    return lambda leaf: leaf.split(".")[0] in (*_TEXTS, *_OTHERS)
 
 
 def _record(row: Json, line: int | None = None) -> SourceRecord | Rejected:
@@ -180,11 +160,18 @@ def _fields(run: Json) -> dict[str, list[str]]:
     return {"tags": tags} | names | dict(texts({"metadata": metadata}))
 
 
+_ROWS = RowMap(
+    record=_record,
+    trace=["trace_id"],
+    at_once=256,
+    needed=["id", "trace_id", "run_type"],
+    is_read={*_TEXTS, *_OTHERS}.__contains__,
+)
 FORMAT = Format(
     name="langsmith",
     holds="feedback by name (its average); tags, name, session_name, metadata.KEY",
     inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz"),
-    records=records,
+    records=_ROWS.records,
     draft=draft,
     has_spans=True,
 )

@@ -5,11 +5,8 @@ bytes of pictures in Parquet, and the column `trace`, in which the Hub's own Par
 sessions repeats the lines of their files.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
-from pathlib import Path
-
-import pyarrow as pa
 
 from kp_batch import bounds
 from kp_batch.conversion.conversation.attributes import first_text, scores_of, texts, value_at
@@ -25,13 +22,11 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import at_path, with_reasoning
 from kp_batch.conversion.conversation.transcript import Transcript
-from kp_batch.conversion.formats.json_files import records_of_lines
-from kp_batch.conversion.formats.parquet_rows import plain, records_of, rows_as
+from kp_batch.conversion.formats.rows import RowMap, plain
 from kp_batch.conversion.model import (
     Format,
     Native,
     Origin,
-    ReadItem,
     Rejected,
     SourceRecord,
     TraceDraft,
@@ -41,7 +36,6 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.vendors import message_of, unwrapped
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 
-_BATCH_ROWS = 64  # each has a whole conversation
 _MESSAGES = ("messages", "conversations", "conversation", "trajectory")  # the first one counts
 _IDS = ("id", "uuid", "trace_id", "session_id", "conversation_id", "trajectory_id", "instance_id")
 _UNREAD = "trace"
@@ -51,32 +45,16 @@ _NO_TIME = "rows have no times by themselves: give --created-at field:NAME, or a
 _ROLES = {"gpt": "assistant", "function_call": "assistant", "observation": "tool"}
 
 
-def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: each row is a record."""
-    if path.name.lower().endswith(".parquet"):
-        return records_of(path, _BATCH_ROWS, _columns, rows_as(_of_parquet), [*_IDS])
-    return records_of_lines(path, _record)
-
-
-def _columns(schema: pa.Schema) -> Callable[[str], bool]:
-    _check(schema.names)
-    return lambda leaf: leaf.split(".")[0] != _UNREAD
-
-
 def _check(names: Collection[str]) -> None:
     if _SCOUT in names or not any(name in names for name in _MESSAGES):
         it = f"Scout's {_SCOUT}" if _SCOUT in names else f"no column {_MESSAGES[0]}"
         raise UnreadableError(Fault(MISSING_COLUMN, f"it has {it}"))
 
 
-def _of_parquet(row: Json) -> SourceRecord:
-    """The record of a row in whose structs each has the keys of all others."""
-    return _record({name: plain(value) for name, value in row.items()})
-
-
 def _record(row: Json, line: int | None = None) -> SourceRecord:
-    if line is not None:  # a row of Parquet lacks what is null
-        _check(row.keys())
+    _check(row.keys())
+    if line is None:  # in Parquet each struct has the keys of all others
+        row = {name: plain(value) for name, value in row.items()}
     kept = {name: value for name, value in row.items() if name != _UNREAD and value is not None}
     content = bounds.dump(_told(kept))
     # Rows may share an id, as attempts at one task do.
@@ -141,11 +119,17 @@ def _usual(message: Json) -> Json:
     return usual
 
 
+_ROWS = RowMap(
+    record=_record,
+    trace=_IDS,
+    at_once=64,  # each has a whole conversation
+    is_read=lambda name: name != _UNREAD,
+)
 FORMAT = Format(
     name="messages",
     holds="columns of numbers as scores; columns of text as fields; no time: name one",
     inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"),
-    records=records,
+    records=_ROWS.records,
     draft=draft,
     source="document",
     has_times=False,

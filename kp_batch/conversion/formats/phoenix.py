@@ -4,8 +4,7 @@ A record is a span, as in `otlp`. Left out are columns that repeat attributes, o
 made of.
 """
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import cast
 
 import polars as pl
@@ -15,36 +14,22 @@ from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_a
 from kp_batch.conversion.conversation.messages import Json, list_in, object_in
 from kp_batch.conversion.conversation.spans import nanoseconds
 from kp_batch.conversion.formats.otlp import draft
-from kp_batch.conversion.formats.parquet_rows import NANOSECONDS, plain, records_of, times_as_text
-from kp_batch.conversion.model import Format, ReadItem, Rejected, SourceRecord, by_ending
-from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.conversion.formats.rows import NANOSECONDS, RowMap, plain, times_as_text
+from kp_batch.conversion.model import Format, Rejected, SourceRecord, by_ending
 
-_BATCH_ROWS = 500  # each may hold a whole conversation
 _TRACE = "context.trace_id"
-_NEEDED = (_TRACE, "context.span_id", "parent_id", "start_time")
 _KIND = "openinference.span.kind"
 
 
-def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`."""
-    return records_of(path, _BATCH_ROWS, _check, _records, [_TRACE])
-
-
-def _records(batch: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
-    # In nanoseconds, which Python's own times lack.
+def _rows(batch: pa.RecordBatch) -> Iterator[Json]:
+    """Rows with times in nanoseconds, which Python's own lack."""
     times = [field for field in batch.schema if pa.types.is_timestamp(field.type)]
     sizes = {time.name: NANOSECONDS[time.type.unit] for time in times}
     counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in batch.schema])
     frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(batch.cast(counted))))
     for row in frame.iter_rows(named=True):
         counted_ns = {x: row[x] * size for x, size in sizes.items() if row[x] is not None}
-        yield _record(cast("Json", plain(row | counted_ns)))
-
-
-def _check(schema: pa.Schema) -> None:
-    names = {*schema.names, *(inner.name for field in schema for inner in field.flatten())}
-    if missing := [name for name in _NEEDED if name not in names]:
-        raise UnreadableError(Fault(MISSING_COLUMN, f"it lacks {', '.join(missing)}"))
+        yield cast("Json", plain(row | counted_ns))
 
 
 def _record(row: Json) -> SourceRecord | Rejected:
@@ -86,11 +71,18 @@ def _nanoseconds(value: object) -> int | None:
     return value if isinstance(value, int) else nanoseconds(value)
 
 
+_ROWS = RowMap(
+    record=_record,
+    trace=[_TRACE],
+    at_once=500,
+    needed=[_TRACE, "context.span_id", "parent_id", "start_time"],
+    rows=_rows,
+)
 FORMAT = Format(
     name="phoenix",
     holds="scores of annotations",
     inputs=by_ending(".parquet"),
-    records=records,
+    records=_ROWS.records,
     draft=draft,
     has_spans=True,
 )

@@ -1,9 +1,10 @@
-"""Records of the rows of Parquet files, which are measured before they are unpacked.
+"""Records of rows: of Parquet, which are measured before they are unpacked, or lines of JSON.
 
-Their times may be finer than Python's own, or of no year that it has.
+Times of Parquet may be finer than Python's own, or of no year that it has.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from typing import cast
@@ -14,8 +15,9 @@ import pyarrow.compute as pc
 from kp_batch import bounds
 from kp_batch.archive.file_formats.parquet_batches import ParquetRows
 from kp_batch.conversion.conversation.messages import Json
+from kp_batch.conversion.formats.json_files import records_of_lines
 from kp_batch.conversion.model import ReadItem, Rejected, SourceRecord
-from kp_batch.errors import UnreadableError
+from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.text import time_of_ns
 
@@ -25,50 +27,69 @@ _LEAST_BYTES = 4  # of most values in Arrow
 _AT_ONCE = 16 << 20  # bytes as Python objects, which take far more than in Arrow
 
 
-def records_of(
-    path: Path,
-    most: int,
-    columns: Callable[[pa.Schema], Callable[[str], bool] | None],
-    records: Callable[[pa.RecordBatch], Iterable[ReadItem]],
-    trace: Sequence[str],
-) -> Iterator[ReadItem]:
-    """The records of a file's rows; of one that is too large, only with its trace.
+def _rows(batch: pa.RecordBatch) -> list[Json]:
+    return times_as_text(batch).to_pylist()
 
-    Args:
-        path: the file.
-        most: rows of a batch.
-        columns: takes the schema, and gives which leaves are read, by their dotted paths; None for
-            all. May raise an UnreadableError.
-        records: makes them of a batch.
-        trace: columns, of which the first that there is names the trace; dots lead into structs.
 
-    Raises:
-        UnreadableError: it unpacks to too much, or rows of it are missing.
+@dataclass(frozen=True, kw_only=True)
+class RowMap:
+    """How the rows of a system become records: those of Parquet, or lines of JSON.
+
+    Attributes:
+        record: makes one of a row; of a line also takes its number. An UnreadableError refuses a
+            line, or all of a file of Parquet.
+        trace: columns, of which the first that there is names the trace of a row that is too large
+            to be read; dots lead into structs.
+        at_once: rows of Parquet that are read at once, at most.
+        needed: columns without which a file of Parquet is refused; likewise.
+        is_read: whether a column of Parquet is read, by its name.
+        rows: of a batch, as JSON; by default with times as texts.
     """
-    number = 0
-    with open_regular(path) as file:
-        rows = ParquetRows(file)
-        for batch in rows.batches(most, columns(rows.schema)):
-            batch.validate(full=True)  # Polars panics at text that is not UTF-8
-            number += len(batch)
-            yield from _records_of(batch, records, trace)
-    if number != rows.number:  # a column is cut, at which pyarrow ends without a word
-        raise UnreadableError(f"it tells of {rows.number:,} rows, and has {number:,}")
 
+    record: Callable[..., ReadItem]
+    trace: Sequence[str]
+    at_once: int
+    needed: Sequence[str] = ()
+    is_read: Callable[[str], bool] = lambda _: True
+    rows: Callable[[pa.RecordBatch], Iterable[Json]] = _rows
 
-def _records_of(
-    batch: pa.RecordBatch,
-    records: Callable[[pa.RecordBatch], Iterable[ReadItem]],
-    trace: Sequence[str],
-) -> Iterator[ReadItem]:
-    step = max(len(batch) * _AT_ONCE // max(batch.nbytes, 1), 1)
-    first = 0
-    for row in [*_large_rows(batch), len(batch)]:
-        for start in range(first, row, step):
-            yield from records(batch.slice(start, min(step, row - start)))
-        if row < len(batch):
-            yield _large(batch.slice(row, 1), trace)
-        first = row + 1
+    def records(self, path: Path, _: Sequence[Path] = ()) -> Iterator[ReadItem]:
+        """The records of a file's rows; of one that is too large, only with its trace.
+
+        Raises:
+            TooLargeError: it unpacks to too much, or too many lines are refused.
+            UnreadableError: likewise, or rows or columns of it are missing; or it has no lines.
+        """
+        if path.name.lower().endswith(".parquet"):
+            return self._of_parquet(path)
+        return records_of_lines(path, self.record)
+
+    def _of_parquet(self, path: Path) -> Iterator[ReadItem]:
+        number = 0
+        with open_regular(path) as file:
+            rows = ParquetRows(file)
+            self._check(rows.schema)
+            for batch in rows.batches(self.at_once, lambda leaf: self.is_read(leaf.split(".")[0])):
+                batch.validate(full=True)  # Polars panics at text that is not UTF-8
+                number += len(batch)
+                yield from self._of_batch(batch)
+        if number != rows.number:  # a column is cut, at which pyarrow ends without a word
+            raise UnreadableError(f"it tells of {rows.number:,} rows, and has {number:,}")
+
+    def _check(self, schema: pa.Schema) -> None:
+        names = {*schema.names, *(inner.name for field in schema for inner in field.flatten())}
+        if missing := [name for name in self.needed if name not in names]:
+            raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {', '.join(missing)}"))
+
+    def _of_batch(self, batch: pa.RecordBatch) -> Iterator[ReadItem]:
+        step = max(len(batch) * _AT_ONCE // max(batch.nbytes, 1), 1)
+        first = 0
+        for row in [*_large_rows(batch), len(batch)]:
+            for start in range(first, row, step):
+                yield from map(self.record, self.rows(batch.slice(start, min(step, row - start))))
+            if row < len(batch):
+                yield _large(batch.slice(row, 1), self.trace)
+            first = row + 1
 
 
 def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected:
@@ -127,15 +148,6 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
         return None
     struct = rows.column(top)
     return struct.field(inner) if struct.type.get_field_index(inner) >= 0 else None
-
-
-def rows_as(record: Callable[[Json], ReadItem]) -> Callable[[pa.RecordBatch], Iterator[ReadItem]]:
-    """Make a record of each row of a batch, with times as texts; see `times_as_text`."""
-
-    def records(batch: pa.RecordBatch) -> Iterator[ReadItem]:
-        return map(record, times_as_text(batch).to_pylist())
-
-    return records
 
 
 def plain(value: object) -> object:
