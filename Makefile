@@ -47,6 +47,8 @@ torture: install
 	$(BIN)/python -m tests.support.kill.runs 60
 	$(BIN)/python -m tests.bench.large worst
 	$(BIN)/python -m tests.support.damage
+	$(BIN)/python -m tests.bench.planted
+	$(BIN)/python -m tests.bench.findings
 
 bench: install
 	$(BIN)/python -m tests.bench

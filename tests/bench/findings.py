@@ -20,7 +20,7 @@ from kp_batch.report.finding import Finding
 from kp_batch.report.findings import findings
 from kp_batch.report.kinds import novelty, outcomes, trends, units
 from kp_batch.report.labels import ALL
-from tests.bench.planted import Asked, Claim, Count, Trials, counts
+from tests.bench.planted import Asked, Claim, Count, Trials, counts, print_all
 from tests.support.make import planted as plan
 from tests.support.make.planted import Planted, build_catalog, plant
 
@@ -193,13 +193,12 @@ def chance_counts(catalog: Path, draws: int) -> list[Count]:
     return counts(catalog, range(draws), NOTHING, nothing)
 
 
-def main(draws: int) -> None:
-    """Print how often."""
+def main(draws: int) -> int:
+    """Print how often; the exit status, which is 1 where a page is wrong too often."""
     with TemporaryDirectory() as folder:
         catalog = build_catalog(Path(folder))
-        for count in (*planted_counts(catalog, draws), *chance_counts(catalog, draws)):
-            print(f"{' ' if count.is_kept else '!'} {count}")
+        return print_all((*planted_counts(catalog, draws), *chance_counts(catalog, draws)))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS)
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS))
