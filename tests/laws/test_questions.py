@@ -84,6 +84,30 @@ def test_law_a_drawn_archive_answers_as_its_oracle(by_chance: History) -> None:
         assert_same(rows, drift(history, *history.statuses))
 
 
+def test_the_ids_of_weights_are_those_of_the_profiles_that_have_them(
+    connections: list[duckdb.DuckDBPyConnection],
+) -> None:
+    dated = f"""
+        FROM dated_weights AS a LEFT JOIN profiles AS b USING (profile_id, name)
+        WHERE ({_of("a")}) IS DISTINCT FROM ({_of("b")})
+    """
+    compared = f"""
+        FROM profile_comparison AS a JOIN scores AS s USING (trace_id)
+        LEFT JOIN profiles AS b ON b.profile_id = other_profile_id AND b.name = other_profile
+        WHERE other_score IS DISTINCT FROM apply_overrides(
+            composite({_of("s")}, {_of("b")}),
+            s.single_thought, s.recovery_bonus, s.low_diversity_penalty
+        )
+    """
+    for connection in connections:
+        assert ask_records(connection, dated) == ask_records(connection, compared) == []
+
+
+def _of(table: str) -> str:
+    """The dimensions in a table, or their weights."""
+    return ", ".join(f"{table}.{name}" for name in DIMENSIONS)
+
+
 def test_the_furthest_difference_is_the_first_answer(
     connections: list[duckdb.DuckDBPyConnection],
 ) -> None:

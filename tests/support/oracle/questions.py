@@ -542,9 +542,12 @@ ARGUMENTS: Mapping[str, Sequence[tuple[Any, ...]]] = MappingProxyType(
         "mean_changes": [(each,) for each in ("day", "week", "month", "quarter", "year")],
         "novelty_by": [("age",), ("similarity",), ("repetition",)],
         "repeats": [("text_hash",), ("objective_hash",)],
-        "score_histogram": [(1,), (2,), (10,), (1000,)],
-        "threshold_curve": [(1,), (4,), (100,)],
-        "what_if": [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0.1, 0.2, 0.3, 0.4)],
+        "score_histogram": [(1,), (2,), (7,), (10,), (1000,)],
+        "threshold_curve": [(1,), (3,), (4,), (100,)],
+        "what_if": [
+            *((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0.1, 0.2, 0.3, 0.4)),
+            (0.25, 0.25, 0.25, 0.250000001),  # further from 1 it is refused
+        ],
         "near_repeats": [(-1,), (0,), (0.5,), (0.99,), (1,), (1.5,)],
         "implied_restarts": [(0,), (1e-6,), (0.1,), (1,)],
     }
