@@ -6,7 +6,7 @@
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import groupby
@@ -161,7 +161,7 @@ def columns_of_results() -> Iterator[str]:
 
 
 @contextmanager
-def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
+def _empty() -> Generator[duckdb.DuckDBPyConnection]:
     """A catalog without a run."""
     with tempfile.TemporaryDirectory() as folder:
         publish_nothing(Path(folder))
