@@ -14,9 +14,13 @@ from tests.support import ROOT
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
+CONTRIBUTING, SECURITY = ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
+OF_TESTS = ROOT / "tests" / "README.md"
 PAGES = [
     README,
-    *(path for path in (ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md") if path.exists()),
+    CONTRIBUTING,
+    SECURITY,
+    OF_TESTS,
     *sorted(DOCS.rglob("*.md")),
 ]
 # What starts a server, or asks one, and what installs, has a test of its own.

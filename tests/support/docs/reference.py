@@ -108,7 +108,10 @@ def limits() -> Iterator[str]:
 
 
 def _size(value: int) -> str:
-    return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
+    shift, unit = next(
+        each for each in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if value >= 1 << each[0]
+    )
+    return f"{value >> shift} {unit}"
 
 
 def questions() -> Iterator[str]:
