@@ -1,4 +1,7 @@
-"""How two runs' scores differ, against another implementation with NumPy and SciPy."""
+"""How two runs' scores differ, in words, in files and at the edges.
+
+The numbers of any two runs are in `tests/laws/test_comparisons.py`.
+"""
 
 import re
 from dataclasses import replace
@@ -6,11 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 import kp_batch.ingest.scan
 import kp_batch.ingest.stage
@@ -36,7 +36,6 @@ from tests.support.read.schemas import TypeAdapter
 pytestmark = pytest.mark.slow
 
 PARTS = ("facts", "novelty", "weights", "overrides")
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 THOUGHT = [step("thought", "look")]
 RECOVERING = [step("error_recovery", "again")] * 3
 ONE_TOOL = [step("tool_call", "run it", "python"), step("thought", "look")]
@@ -77,116 +76,9 @@ def compared(warehouse: Path, first: str, second: str, **how: bool) -> Compariso
 
 
 def joined(warehouse: Path, first: str, second: str) -> pl.DataFrame:
-    """Both runs' scores with their weights, the second's columns ending in _2."""
-    frames = []
-    for run_id in (first, second):
-        tables = published(warehouse, run_id)
-        scores, profiles = tables.scan("scores").collect(), tables.scan("profiles").collect()
-        weights = profiles.select("profile_id", pl.col(DIMENSIONS).name.prefix("w_"))
-        frames.append(scores.join(weights, on="profile_id", how="left"))
-    return frames[0].join(frames[1], on="trace_id", suffix="_2").sort("trace_id")
-
-
-def psi(first: np.ndarray, second: np.ndarray) -> Any:
-    """Over ten equal bins; an empty one's share is 0.0001. Of few traces there is none."""
-    if len(first) < 200:
-        return None
-    shares = []
-    for values in (first, second):
-        bins = np.minimum((values * 10).astype(int), 9)
-        shares.append(np.maximum(np.bincount(bins, minlength=10) / len(values), 0.0001))
-    p, q = shares
-    return pytest.approx(float(((q - p) * np.log(q / p)).sum()), abs=1e-12)
-
-
-def parts(row: dict[str, Any]) -> dict[str, float]:
-    """What moved one trace: each part put in place of the first run's, in order."""
-    change = row["score_2"] - row["score"]
-    if row["single_thought"] or row["single_thought_2"]:
-        return dict.fromkeys(PARTS, 0.0) | {"overrides": change}
-    own = sum(
-        (row[f"{name}_2"] - row[name]) * row[f"w_{name}"]
-        for name in DIMENSIONS
-        if name != "novelty"
-    )
-    novelty = (row["novelty_2"] - row["novelty"]) * row["w_novelty"]
-    weights = sum(row[f"{name}_2"] * (row[f"w_{name}_2"] - row[f"w_{name}"]) for name in DIMENSIONS)
-    return {
-        "facts": own,
-        "novelty": novelty,
-        "weights": weights,
-        "overrides": change - own - novelty - weights,
-    }
-
-
-def correlation(first: np.ndarray, second: np.ndarray) -> Any:
-    """Of the ranks; of scores that are all one there is none."""
-    if min(len(set(first)), len(set(second))) < 2:
-        return None
-    from scipy.stats import spearmanr
-
-    return pytest.approx(float(spearmanr(first, second).statistic))
-
-
-def expected_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, float]) -> Any:
-    """What a comparison has to report of one domain, or of all."""
-    scope = rows if domain is None else rows.filter(pl.col("task_domain_2") == domain)
-    first, second = scope["score"].to_numpy(), scope["score_2"].to_numpy()
-    moved = [parts(row) for row in scope.iter_rows(named=True)]
-    met, meets = first >= thresholds[0], second >= thresholds[1]
-    meets_old = second >= thresholds[0]
-    return {
-        "task_domain": domain,
-        "traces": len(scope),
-        "first_mean": pytest.approx(first.mean()),
-        "second_mean": pytest.approx(second.mean()),
-        "mean_absolute_change": pytest.approx(np.abs(second - first).mean()),
-        "first_quantiles": pytest.approx(list(np.quantile(first, QUANTILES))),
-        "second_quantiles": pytest.approx(list(np.quantile(second, QUANTILES))),
-        "stability_index": psi(first, second),
-        "rank_correlation": correlation(first, second),
-        "rose": int((second > first).sum()),
-        "fell": int((second < first).sum()),
-        "stayed": int((second == first).sum()),
-        "now_reach": int((~met & meets).sum()),
-        "now_reach_by_threshold": int((~met & meets & (meets_old == met)).sum()),
-        "no_longer_reach": int((met & ~meets).sum()),
-        "no_longer_reach_by_threshold": int((met & ~meets & (meets_old == met)).sum()),
-        **{
-            f"from_{part}": pytest.approx(
-                float(np.mean([split[part] for split in moved])), abs=1e-12
-            )
-            for part in PARTS
-        },
-        "single_thoughts": int((scope["single_thought"] | scope["single_thought_2"]).sum()),
-    }
-
-
-def assert_as_expected(
-    comparison: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
-) -> None:
-    """All of a comparison, but for what differs and the objectives."""
-    rows = joined(warehouse, comparison.first, comparison.second)
-    assert comparison.in_both == len(rows)
-    domains = sorted(set(rows["task_domain_2"]))
-    wanted = [expected_of(rows, domain, thresholds) for domain in [None, *domains]]
-    for moves, expected in zip(comparison.domains, wanted, strict=True):
-        if expected["rank_correlation"] is None:  # see the tests of that
-            del expected["rank_correlation"]
-        assert {**moves, **expected} == moves
-    assert (comparison.first_threshold, comparison.second_threshold) == thresholds
-    change = pl.col("score_2") - pl.col("score")
-    moved = rows.filter(change != 0).sort(-change.abs(), "trace_id")[:100]
-    for mover, row in zip(comparison.movers, moved.iter_rows(named=True), strict=True):
-        assert mover["trace_id"] == row["trace_id"]
-        split = {part: mover[f"from_{part}"] for part in PARTS}
-        assert (mover["first_score"], mover["second_score"]) == (row["score"], row["score_2"])
-        assert mover["change"] == row["score_2"] - row["score"]
-        assert sum(split.values()) == pytest.approx(mover["change"], rel=0, abs=1e-12)
-        assert split == pytest.approx(parts(row), rel=0, abs=1e-12)
-        sides = {(True, False): "first", (False, True): "second"}
-        single = (row["single_thought"], row["single_thought_2"])
-        assert mover["single_thought"] == sides.get(single)
+    """Both runs' scores, the second's columns ending in _2."""
+    one, two = (published(warehouse, run).scan("scores").collect() for run in (first, second))
+    return one.join(two, on="trace_id", suffix="_2").sort("trace_id")
 
 
 def in_code(number: int, **changes: Any) -> dict[str, Any]:
@@ -230,10 +122,10 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str]:
     return two, first, second
 
 
-def test_all_is_reported_as_another_implementation_computes_it(moved: tuple[Two, str, str]) -> None:
+def test_all_that_can_move_a_score_is_reported(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     comparison = compared(two.warehouse, first, second)
-    assert_as_expected(comparison, two.warehouse, (0.6, 0.45))
+    assert (comparison.first_threshold, comparison.second_threshold) == (0.6, 0.45)
     assert (comparison.only_in_first, comparison.only_in_second) == (1, 2)
     everything = comparison.domains[0]
     assert everything["now_reach"] > everything["now_reach_by_threshold"] > 0
@@ -249,7 +141,6 @@ def test_all_is_reported_as_another_implementation_computes_it(moved: tuple[Two,
 def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
-    assert_as_expected(back, two.warehouse, (0.45, 0.6))
     one, other = there.domains[0], back.domains[0]
     against = {"rose": "fell", "fell": "rose", "stayed": "stayed", "now_reach": "no_longer_reach"}
     assert [one[name] for name in against] == [other[name] for name in against.values()]
@@ -417,7 +308,6 @@ def test_rising_and_crossing_are_told_apart(confident: tuple[Two, str, str, str,
     """
     two, first, second, third, _ = confident
     comparison = compared(two.warehouse, first, second)
-    assert_as_expected(comparison, two.warehouse, (0.6, 0.5))
     domains = {row["task_domain"]: row for row in comparison.domains}
     row, edges = domains["any"], domains["edges"]
     assert (row["rose"], row["fell"], row["stayed"]) == (3, 2, 1)
@@ -448,7 +338,6 @@ def test_one_trace_and_scores_that_are_all_one_have_no_rank_correlation(
     assert "nan" not in text
     assert "NaN" not in json_line(comparison)
     comparison = compared(two.warehouse, first, third)
-    assert_as_expected(comparison, two.warehouse, (0.6, 0.5))
     assert {row["rank_correlation"] for row in comparison.domains} == {None}
 
 
@@ -656,7 +545,7 @@ def test_removed_tables_do_not_compare(reread: tuple[Two, str, str]) -> None:
     for order in ((first, second), (second, first)):
         with pytest.raises(WarehouseError, match=rf"run {first} left them were removed"):
             compared(two.warehouse, *order)
-    assert_as_expected(compared(two.warehouse, second, second), two.warehouse)
+    assert compared(two.warehouse, second, second).movers == ()
 
 
 def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, str]) -> None:
@@ -714,7 +603,7 @@ def test_over_the_same_archive_settings_differ_and_formulas_do_not_compare_unles
             compared(two.warehouse, first, second)
         assert difference in str(why.value)
         assert str(why.value).count("\N{RIGHTWARDS ARROW}") == 1
-        assert_as_expected(compared(two.warehouse, first, second, force=True), two.warehouse)
+        assert compared(two.warehouse, first, second, force=True).in_both == 2
 
 
 @pytest.mark.parametrize("runs", [("none", "known"), ("known", "none"), ("none", "none")])
@@ -731,66 +620,3 @@ def test_an_unknown_run_is_reported(
 def test_no_warehouse_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="run an archive first"):
         compared(tmp_path, "one", "two")
-
-
-shares = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any)
-weights = shares.map(lambda four: tuple(share / sum(four) for share in four))
-
-
-def numbered(number: int) -> st.SearchStrategy[dict[str, Any]]:
-    return st.builds(
-        lambda minute, words, domain, confidence, success, kinds: trace(
-            id=f"t{number}",
-            created_at=f"2026-01-05T08:{minute:02d}:00Z",
-            objective=words,
-            task_domain=domain,
-            confidence=confidence,
-            success=success,
-            steps=[step(kind, words, tool) for kind, tool in kinds],
-        ),
-        st.integers(0, 59),
-        st.sampled_from(["fix the import", "fix the export", "sum the rows", "!"]),
-        st.sampled_from(["code", "poetry"]),
-        st.floats(0, 1),
-        st.booleans(),
-        st.lists(
-            st.sampled_from(
-                [
-                    ("thought", None),
-                    ("tool_call", "a"),
-                    ("tool_call", "b"),
-                    ("error_recovery", None),
-                ]
-            ),
-            min_size=1,
-            max_size=6,
-        ),
-    )
-
-
-archives = st.tuples(numbered(0), *(st.none() | numbered(number) for number in range(1, 9))).map(
-    lambda traces: [row for row in traces if row]
-)
-
-
-@given(
-    st.tuples(archives, weights, weights),
-    st.tuples(archives, weights, weights),
-    st.integers(1, 9),
-)
-@settings(
-    max_examples=3,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    suppress_health_check=list(HealthCheck),
-)
-def test_law_whatever_moved_the_split_sums_to_the_change(
-    tmp_path_factory: pytest.TempPathFactory, before: Any, after: Any, cache_size: int
-) -> None:
-    two = Two(tmp_path_factory.mktemp("law"))
-    runs = []
-    for (content, code, default), size in ((before, 9), (after, cache_size)):
-        two.write(*content)
-        profiles = two.profiles(("code", code), ("default", default))
-        runs.append(rescore_archive(two.config(cache_size=size, profiles=profiles)))
-    first, second = runs[0].run_id, runs[1].run_id or runs[0].run_id
-    assert_as_expected(compared(two.warehouse, first, second), two.warehouse)
