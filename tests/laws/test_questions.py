@@ -13,6 +13,8 @@ import pytest
 from kp_batch.schemas import VIEWS
 from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.reader import connect
+from tests.support.make.drawn_scores import opened
+from tests.support.make.scores_at_bounds import scores_at_bounds
 from tests.support.oracle.answers import ask_records, assert_same
 from tests.support.oracle.history import History, State
 from tests.support.oracle.questions import (
@@ -30,6 +32,7 @@ STATES = ("none", "hashing", "pruned", "grouped")
 CALLS = [(name, arguments) for name in ANSWERS for arguments in ARGUMENTS.get(name, [()])]
 # Of these columns the documentation states what another test asks.
 UNSTATED = {"profile_id", "other_profile_id"}
+OF_ALL_PROFILES = {"dated_weights", "profile_comparison"}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,17 @@ def test_law_a_drawn_archive_answers_as_its_oracle(by_chance: History) -> None:
         assert_same(ask_records(connection, "FROM distributions"), distributions(history.states))
         rows = ask_records(connection, "FROM drift(previous(), latest())")
         assert_same(rows, drift(history, *history.statuses))
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+def test_law_so_do_they_at_the_bounds_of_what_they_tell_apart(tmp_path: Path) -> None:
+    state = scores_at_bounds(tmp_path)
+    with opened(tmp_path) as connection:
+        for name, arguments in CALLS:
+            if name not in OF_ALL_PROFILES:
+                rows = ask_records(connection, call(name, arguments))
+                assert_same(rows, ANSWERS[name](state, *arguments), UNSTATED)
 
 
 def test_the_ids_of_weights_are_those_of_the_profiles_that_have_them(

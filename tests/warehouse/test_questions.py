@@ -57,23 +57,6 @@ def test_what_if_takes_the_weights_of_a_profile_alone(warehouse: Path, weights: 
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_traces_of_one_text_are_near_repeats_at_one(tmp_path: Path) -> None:
-    words = [trace(id=f"{n}-{letter}", objective=f"say {n}") for n in range(20) for letter in "ab"]
-    own = RescoreConfig(
-        archive=(str(write_jsonl(tmp_path / "a.jsonl", words)),),
-        warehouse=tmp_path / "wh",
-        embedder="hashing",
-    )
-    rescore_archive(own)
-    copies = {f"{n}-b" for n in range(20)}
-    cosines = ask(own.warehouse, "SELECT trace_id FROM scores WHERE max_similarity >= 1")
-    assert not copies <= {*cosines["trace_id"]}  # rounding
-    assert {*ask(own.warehouse, "FROM near_repeats(1.0)")["trace_id"]} >= copies
-    assert ask(own.warehouse, "FROM near_repeats(1.1)").is_empty()
-
-
-@pytest.mark.telling
-@pytest.mark.slow
 def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace(id="t")])
     usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}

@@ -6,7 +6,7 @@
 
 import re
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import groupby
@@ -108,10 +108,7 @@ def limits() -> Iterator[str]:
 
 
 def _size(value: int) -> str:
-    shift, unit = next(
-        each for each in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if value >= 1 << each[0]
-    )
-    return f"{value >> shift} {unit}"
+    return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
 
 
 def questions() -> Iterator[str]:
@@ -164,7 +161,7 @@ def columns_of_results() -> Iterator[str]:
 
 
 @contextmanager
-def _empty() -> Generator[duckdb.DuckDBPyConnection]:
+def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
     """A catalog without a run."""
     with tempfile.TemporaryDirectory() as folder:
         publish_nothing(Path(folder))

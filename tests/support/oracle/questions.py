@@ -279,9 +279,7 @@ def dated_weights(state: State) -> Answer:
             **dict(zip(DIMENSIONS, weights, strict=True)),
         }
         for name, versions in state.settings.versions.items()
-        for (begin, weights), end in zip(
-            versions, [*(each for each, _ in versions[1:]), None], strict=True
-        )
+        for (begin, weights), (end, _) in pairwise([*versions, (None, None)])
     ]
 
 
