@@ -29,10 +29,13 @@ from tests.docs.messages import messages, strings, tells_what_to_do
 from tests.support import GOLDEN
 from tests.support.docs.commands import missing, outputs, shell
 from tests.support.docs.pages import (
+    CONTRIBUTING,
     DOCS,
+    OF_TESTS,
     PAGES,
     README,
     ROOT,
+    SECURITY,
     anchors,
     blocks,
     explained,
@@ -125,11 +128,33 @@ def test_links_lead_somewhere() -> None:
             assert not anchor or anchor in anchors(target), f"{name(page)}: {link}"
 
 
-def test_the_tests_and_versions_that_contributors_are_shown_exist() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    tests = set(re.findall(r"tests/[\w/]+\.py", text))
-    assert tests
-    assert [path for path in tests if not (ROOT / path).exists()] == []
+@pytest.mark.parametrize(
+    ("page", "pattern", "form"),
+    [
+        (CONTRIBUTING, r"`((?:docs|kp_batch|tests)/[\w/-]*(?:\.\w+)?)`", "{}"),
+        (CONTRIBUTING, r"python -m\s(tests[.\w]+)", "{}"),
+        (OF_TESTS, r"`([a-z]\w*(?:/\w*)*(?:\.py|/))`", "tests/{}"),
+        (SECURITY, r"`(tests/[\w/]+)`", "{}"),
+        (SECURITY, r"`(test_\w+)`", "tests/**/{}.py"),
+    ],
+    ids=["contributing", "contributing-modules", "tests", "security", "security-tests"],
+)
+def test_the_files_that_contributors_are_shown_exist(page: Path, pattern: str, form: str) -> None:
+    shown = set(re.findall(pattern, page.read_text("utf-8")))
+    assert shown
+    assert [each for each in shown if not _exists(each, form)] == []
+
+
+def _exists(shown: str, form: str) -> bool:
+    """Whether a path, or a module that Python can run, is there."""
+    if not shown.startswith("tests."):
+        return any(ROOT.glob(form.format(shown.rstrip("/"))))
+    path = ROOT.joinpath(*shown.split("."))
+    return path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+
+
+def test_the_versions_that_contributors_are_shown_exist() -> None:
+    text = CONTRIBUTING.read_text("utf-8")
     code = "".join(path.read_text("utf-8") for path in (ROOT / "kp_batch").rglob("*.py"))
     versions = set(re.findall(r"`(\w+_VERSION|IMPORTER)`", text))
     assert "IMPORTER" in versions
@@ -137,7 +162,8 @@ def test_the_tests_and_versions_that_contributors_are_shown_exist() -> None:
 
 
 def test_the_map_names_every_page() -> None:
-    linked = {(DOCS / link).resolve() for link in links(DOCS / "README.md")}
+    starts = DOCS / "README.md", CONTRIBUTING
+    linked = {(page.parent / link).resolve() for page in starts for link in links(page)}
     assert linked >= set(PAGES) - {README, DOCS / "README.md"}
 
 

@@ -31,7 +31,7 @@ def between(address: str) -> Generator[tuple[str, Trouble]]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, format: str, *_: object) -> None: ...  # noqa: A002 (as its parent has it)
 
         def do(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))

@@ -21,10 +21,14 @@ from tests.support.damage.parquet_files import BARE, PLAIN, Column
 
 ARCHIVE = "archive"
 # What may have a text in JSON, and in a column of Parquet; formats by the names of their kits.
-IN_JSON = [ARCHIVE, "knowledgepulse", "otlp", "langfuse", "langsmith", "atif", "claude-code"]
-IN_JSON += ["codex", "inspect", "messages", "pi"]
-IN_PARQUET = [ARCHIVE, "phoenix", "langfuse in Parquet", "langsmith in Parquet", "scout"]
-IN_PARQUET += ["messages in Parquet"]
+IN_JSON = [
+    *(ARCHIVE, "knowledgepulse", "otlp", "langfuse", "langsmith", "atif", "claude-code"),
+    *("codex", "inspect", "messages", "pi"),
+]
+IN_PARQUET = [
+    *(ARCHIVE, "phoenix", "langfuse in Parquet", "langsmith in Parquet", "scout"),
+    "messages in Parquet",
+]
 
 
 @dataclass(frozen=True)

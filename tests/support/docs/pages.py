@@ -14,9 +14,13 @@ from tests.support import ROOT
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
+CONTRIBUTING, SECURITY = ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
+OF_TESTS = ROOT / "tests" / "README.md"
 PAGES = [
     README,
-    *(path for path in (ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md") if path.exists()),
+    CONTRIBUTING,
+    SECURITY,
+    OF_TESTS,
     *sorted(DOCS.rglob("*.md")),
 ]
 # What starts a server, or asks one, and what installs, has a test of its own.
@@ -51,8 +55,8 @@ def blocks(page: Path) -> Iterator[Block]:
     tokens = _tokens(page)
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "fence" and token.info:
-            is_shown = after is not None and after.type == "fence" and not after.info
-            yield Block(token.info, token.content, after.content if is_shown else "")
+            shown = after if after and after.type == "fence" and not after.info else None
+            yield Block(token.info, token.content, shown.content if shown else "")
 
 
 def loose_outputs(page: Path) -> list[str]:

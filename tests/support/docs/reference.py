@@ -6,7 +6,7 @@
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import groupby
@@ -108,7 +108,10 @@ def limits() -> Iterator[str]:
 
 
 def _size(value: int) -> str:
-    return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
+    shift, unit = next(
+        each for each in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if value >= 1 << each[0]
+    )
+    return f"{value >> shift} {unit}"
 
 
 def questions() -> Iterator[str]:
@@ -161,7 +164,7 @@ def columns_of_results() -> Iterator[str]:
 
 
 @contextmanager
-def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
+def _empty() -> Generator[duckdb.DuckDBPyConnection]:
     """A catalog without a run."""
     with tempfile.TemporaryDirectory() as folder:
         publish_nothing(Path(folder))

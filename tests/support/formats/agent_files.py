@@ -11,7 +11,8 @@ import polars as pl
 
 from kp_batch.conversion.conversation.messages import parse_json
 from tests.support import GOLDEN
-from tests.support.formats.agent_runs import OF_AGENTS, RUNS, SYSTEMS, TELLING, Row, Step
+from tests.support.formats.agent_dialects import Row
+from tests.support.formats.agent_runs import OF_AGENTS, RUNS, SYSTEMS, TELLING, Step
 from tests.support.formats.agent_talks import TALKERS, TALKS
 from tests.support.imports.drafting import always, drafted
 

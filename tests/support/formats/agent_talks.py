@@ -10,7 +10,8 @@ import polars as pl
 from tests.support.formats import atif as harbor
 from tests.support.formats import inspect as log
 from tests.support.formats import sessions
-from tests.support.formats.agent_runs import Row, Step, result
+from tests.support.formats.agent_dialects import Row
+from tests.support.formats.agent_runs import Step, result
 from tests.support.imports.importing import kp_trace, write_json
 
 # Runs of one model and its tools, one step after the other: no other one is a conversation.

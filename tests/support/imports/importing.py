@@ -113,7 +113,7 @@ def older_spans() -> Format:
         if trace == "d":
             return Rejected(["no_steps"], "there were none", id=f"kp:trace:{trace}")
         made = cast("TraceDraft", form.draft(trace, records, rules))
-        steps = [{**step, "content": step["content"] * 2} for step in made.steps]
+        steps = [{**step, "content": f"{step['content']}" * 2} for step in made.steps]
         return replace(
             made, steps=steps, created_at=cast("datetime", made.created_at) + timedelta(days=1)
         )

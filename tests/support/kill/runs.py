@@ -144,7 +144,7 @@ class KilledRuns:
     ) -> RescoreConfig:
         usual = {"embedder": "hashing", "max_reject_share": 1, "max_removed": "100%"}
         where = {"archive": (str(self.archive),), "warehouse": warehouse}
-        return RescoreConfig(**{**usual, **where, **self.settings, **changes})
+        return RescoreConfig.model_validate({**usual, **where, **self.settings, **changes})
 
     def command(self, way: str, warehouse: Path) -> list[str]:
         if way == "back":

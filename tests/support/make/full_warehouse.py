@@ -27,7 +27,7 @@ def answering_warehouse(folder: Path) -> Path:
                 ttl=ttl,
                 cache_by="agent_id",
                 threshold=0.6,
-                max_reject_share=1,
+                max_reject_share="100%",
             )
         )
     return where

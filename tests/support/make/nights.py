@@ -78,7 +78,7 @@ class Night:
 
     def config(self, **changes: Any) -> RescoreConfig:
         places = {"archive": (str(self.folder / "archive"),), "warehouse": self.folder / "wh"}
-        return RescoreConfig(**{**places, **self.settings, **changes})
+        return RescoreConfig.model_validate({**places, **self.settings, **changes})
 
     def run(self) -> Summary:
         return rescore_archive(self.config())
@@ -101,6 +101,7 @@ class Night:
         """That a run does what was planned."""
         summary = self.run()
         counts = summary.counts
+        assert counts
         for name, done in (
             ("texts_to_embed", "embedded"),
             ("traces_to_replay", "replayed"),

@@ -176,7 +176,7 @@ def make(name: str) -> Drawn:
     chance = random.Random(name)
     is_between = pl.col("date").is_between(BEGIN, LAST - timedelta(weeks=5), closed="left")
     planted = plant(len(name)).rows.filter(~is_between)
-    rows = [{**row, "weights": _PLANTED} for row in planted.iter_rows(named=True)]
+    rows: list[Row] = [{**row, "weights": _PLANTED} for row in planted.iter_rows(named=True)]
     ODD[name](chance, rows)
     for row in rows:
         row["outcome_confidence"] = row["confidence"] * (1 if row["success"] else 0.3)
@@ -184,7 +184,7 @@ def make(name: str) -> Drawn:
         row["score"] = overridden(row, row["composite"])
         row["meets_threshold"] = row["score"] >= 0.75
     _say_whether_caches_fill(rows)
-    begins = {"planted": [None], "default": [None]}
+    begins: dict[str, list[datetime | None]] = {"planted": [None], "default": [None]}
     if any(row["profile_id"] == "later" for row in rows):
         begins["default"] = [None, _CHANGED]
     tables = {

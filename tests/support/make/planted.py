@@ -343,7 +343,7 @@ def _scored(rows: pl.DataFrame) -> pl.DataFrame:
         score=pl.when("single_thought").then(0.1).otherwise(pl.col("composite"))
     )
     lacking = (pl.lit(None).alias(name) for name in SCORES if name not in drawn.columns)
-    return drawn.with_columns(lacking).select(SCORES.names()).cast(dict(SCORES))
+    return drawn.with_columns(lacking).select(SCORES.names()).cast(SCORES)
 
 
 def build_catalog(folder: Path) -> Path:

@@ -14,8 +14,8 @@ from tests.support.make.publications import files_of
 
 
 def config(tmp_path: Path, *archive: Path, **settings: Any) -> RescoreConfig:
-    settings = {"warehouse": tmp_path / "warehouse", "embedder": "hashing"} | settings
-    return RescoreConfig(archive=tuple(map(str, archive)), **settings)
+    usual = {"warehouse": tmp_path / "warehouse", "embedder": "hashing"}
+    return RescoreConfig.model_validate({"archive": tuple(map(str, archive)), **usual, **settings})
 
 
 def two_nights(folder: Path) -> None:
@@ -48,4 +48,4 @@ def facts(settings: RescoreConfig) -> pl.DataFrame:
 
 
 def least(**settings: Any) -> RescoreConfig:
-    return RescoreConfig(**{"archive": ("a",), "warehouse": Path("w"), **settings})
+    return RescoreConfig.model_validate({"archive": ("a",), "warehouse": Path("w"), **settings})

@@ -152,7 +152,8 @@ def begin_of(day: date, period: str) -> date:
             return day.replace(day=1)
         case "quarter":
             return day.replace(day=1, month=(day.month - 1) // 3 * 3 + 1)
-    return day.replace(day=1, month=1)
+        case _:
+            return day.replace(day=1, month=1)
 
 
 def before(begin: date, period: str) -> list[date]:

@@ -279,7 +279,9 @@ def dated_weights(state: State) -> Answer:
             **dict(zip(DIMENSIONS, weights, strict=True)),
         }
         for name, versions in state.settings.versions.items()
-        for (begin, weights), (end, _) in pairwise([*versions, (None, None)])
+        for (begin, weights), end in zip(
+            versions, [*(each for each, _ in versions[1:]), None], strict=True
+        )
     ]
 
 

@@ -126,7 +126,7 @@ class Report:
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
         days = (day_of(row["created_at"]) for row in archive.scores)
-        scores: list[dict[str, Any]] = [
+        scores: list[Row] = [
             {**row, **measures.measured(row, day, row["weights"], 0)}
             for row, day in zip(archive.scores, days, strict=True)
         ]
@@ -319,9 +319,10 @@ class Report:
             for a, b in pairwise(days)
             if b - a > _DAY and a >= span.first_day and b <= span.last_day
         ]
-        names = ("days", "first_day", "last_day")
-        longest = [dict(zip(names, gap, strict=True)) for gap in sorted(gaps)[:1]]
-        return [{**gap, "days": -gap["days"]} for gap in longest]
+        return [
+            {"days": -less, "first_day": first, "last_day": last}
+            for less, first, last in sorted(gaps)[:1]
+        ]
 
     def weights(self) -> Answer:
         begins = self.archive.begins

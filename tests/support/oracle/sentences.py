@@ -171,3 +171,5 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
         case "cache_warming_up":
             yield "All traces came", n["novelty_after"] is None
             yield "that of the others", n["novelty_after"] is not None
+        case _:
+            return

@@ -128,7 +128,8 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
         if vectors is not None:
             nearest = cache.nearest(vectors[number], now)
             cache.add(vectors[number], now)
-        near = nearest and nearest.position is not None and added[group][nearest.position].value
+        place = nearest.position if nearest else None
+        near = None if place is None else added[group][place].value
         added[group].append(row)
         yield {
             **facts(row.value),

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +99,7 @@ class Machine:
     url: str  # of the warehouse, or its folder
 
     @contextmanager
-    def here(self) -> Iterator[Path]:
+    def here(self) -> Generator[Path]:
         """Be on this machine; gives the folder of its copy."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_CACHE_HOME", str(self.cache))

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ for line in sys.stdin:
 
 
 @contextmanager
-def invoking() -> Iterator[Invoke]:
+def invoking() -> Generator[Invoke]:
     """As `kp_batch`, but for commands that are not supervised: one process does all of them."""
     with subprocess.Popen(
         [*LIKE_ANYBODY, sys.executable, "-c", INVOKING],
@@ -66,7 +66,7 @@ def invoking() -> Iterator[Invoke]:
 
 
 @contextmanager
-def mode(path: Path, bits: int) -> Iterator[None]:
+def mode(path: Path, bits: int) -> Generator[None]:
     before = path.stat().st_mode
     path.chmod(bits)
     try:

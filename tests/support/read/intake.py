@@ -53,7 +53,7 @@ def take_in(folder: Path, *archive: Path | str) -> Intake:
         archive=tuple(map(str, archive or [folder])),
         warehouse=folder / "_warehouse",
         embedder="none",
-        max_reject_share=1,
+        max_reject_share="100%",
     )
     run = Run.begin(config, datetime.now(UTC))
     run.staging.make()

@@ -73,7 +73,7 @@ def _of_table(kind: type[Rows], _: Any, handler: Callable[[Any], Any]) -> Any:
     """What pydantic takes for the rows of a table, and makes its JSON Schema of."""
     columns = {name: COLUMNS[name] for name in kind.names}
     row: Any = TypedDict(  # pyrefly: ignore (its fields are known when it runs)
-        f"{kind.__name__}Row",  # pyrefly: ignore
+        f"{kind.__name__}Row",
         {
             name: Annotated[column.type, Field(description=column.meaning)]
             for name, column in columns.items()

@@ -168,31 +168,3 @@ def test_a_bucket_that_does_not_answer_in_time_is_told(monkeypatch: pytest.Monke
     assert refused.stderr == (
         "kp-batch: s3://kp-silent/warehouse cannot be reached: no answer within 0 s\n"
     )
-
-
-@pytest.mark.telling
-def test_a_project_is_told_of_another_warehouse_in_its_bucket(
-    tmp_path: Path, one: Machine, other: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with one.here():
-        made = invoke("init", "archive", "--warehouse", one.url, "--embedder", "none")
-    assert made.returncode == 0, made.stderr
-    commands = (["status"], ["run", "--no-prefect", "--quiet"], ["runs"])
-    for machine in (one, other):  # of which the other one has no copy yet
-        with machine.here():
-            assert [invoke(*words).returncode for words in commands] == [0, 0, 0]
-    file = tmp_path / "kp_batch.toml"
-    [line] = [line for line in file.read_text().split("\n") if line.startswith("warehouse_id")]
-    file.write_text(file.read_text().replace(line, 'warehouse_id = "another"'))
-    with Machine(tmp_path / "third", one.url).here():
-        for words in commands:
-            done = invoke(*words)
-            assert done.returncode == 1
-            assert ", and not warehouse another, which the project names" in done.stderr
-    file.write_text(file.read_text().replace("/team/warehouse", "/team/empty"))
-    with other.here():
-        for words in commands:
-            done = invoke(*words)
-            assert done.returncode == 1
-            assert "/team/empty: nothing is there" in done.stderr
