@@ -151,7 +151,7 @@ def no_room(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def no_right(*_: object) -> None:
+def no_right(*_: object, **__: object) -> None:
     raise PermissionError(13, "Permission denied", "runs")
 
 
@@ -225,6 +225,12 @@ NIGHTS = [
         telling=True,
     ),
     row(add, FULL, "is full", broken={"kp_batch.warehouse.publication.check_readable": no_room}),
+    row(
+        add,
+        "1 failed no_access",
+        "Permission denied",
+        broken={"kp_batch.warehouse.publication.check_readable": no_right},
+    ),
     # The mark takes the room that it has.
     row(
         add,
@@ -385,16 +391,18 @@ def test_a_file_is_read_for_longer_than_the_night_may_take(
 
 
 @linux
-@pytest.mark.telling
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("number", "of_worker", "how"),
     [
-        (signal.SIGTERM, False, (143, "stopped", "signal")),
-        (signal.SIGKILL, False, None),
-        (signal.SIGKILL, True, (137, "failed", "killed")),
+        pytest.param(
+            *(signal.SIGTERM, False, (143, "stopped", "signal")),
+            id="stopped",
+            marks=pytest.mark.telling,
+        ),
+        pytest.param(signal.SIGKILL, False, None, id="killed", marks=pytest.mark.telling),
+        pytest.param(signal.SIGKILL, True, (137, "failed", "killed"), id="worker killed"),
     ],
-    ids=["stopped", "killed", "its worker killed"],
 )
 def test_a_night_under_way(
     project: Project,

@@ -72,7 +72,7 @@ ANOTHER = " is warehouse {}, and not warehouse another, which the project names"
 @pytest.mark.parametrize(
     ("happens", "told"),
     [
-        pytest.param(name_empty_place, AWAY, marks=pytest.mark.telling),
+        (name_empty_place, AWAY),
         (name_no_bucket, AWAY),
         (empty, AWAY),
         pytest.param(name_another, ANOTHER, marks=pytest.mark.telling),
@@ -148,8 +148,9 @@ def test_a_night_whose_disk_for_the_copy_is_full(project: Project, other: Projec
 
 
 @linux
-@pytest.mark.telling
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.telling), signal.SIGKILL]
+)
 def test_a_night_under_way_keeps_other_machines_waiting_until_it_is_stopped(
     project: Project, other: Project, number: signal.Signals
 ) -> None:
