@@ -239,8 +239,9 @@ def test_what_ends_a_run_has_a_status_and_a_code(
 def test_a_run_says_that_another_one_writes(folder: Path) -> None:
     (folder / "wh").mkdir()
     with holding(HOLD, folder / "wh"):
-        busy, error = ended(folder, status=1)
+        busy, error = ended(folder, "--wait", "1s", status=1)
     assert how(busy) == ("could_not_begin", "busy", error)
+    assert "this one has waited for 1 s" in error
 
 
 @pytest.mark.telling
