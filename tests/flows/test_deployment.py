@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -79,33 +80,34 @@ def run_now(server: PrefectServer, deployment: str, **parameters: Any) -> str:
 
 
 def run_nights(server: PrefectServer, folder: Path) -> None:
-    """The first as the page has it, one without its archive, and one as the form sends it."""
-    config = {"archive": GOOD, "warehouse": "warehouse", "embedder": "hashing"}
+    """One as the page has it, and one without its archive."""
+    config = {"archive": GOOD, "warehouse": "of-sample", "embedder": "hashing"}
     option = shlex.quote(f"config={json.dumps(config)}")
     do(f"prefect deployment run rescore/nightly --watch --watch-interval 1 -p {option}", folder)
-    for archive, more, state in ((BAD, {}, "FAILED"), (GOOD, {"ttl": None}, "COMPLETED")):
-        config = {"archive": archive, "warehouse": "warehouse", **more}
-        assert run_now(server, "rescore/nightly", config=config) == state
+    config = {"archive": BAD, "warehouse": "of-sample"}
+    assert run_now(server, "rescore/nightly", config=config) == "FAILED"
 
 
-def begin(archive: str, folder: Path) -> None:
-    """A project with both deployments, as its file has them once the second is taken in."""
-    do(f"kp-batch init {archive} --embedder hashing --prefect", folder)
+def begin(folder: Path) -> None:
+    """A project that imports, with both deployments: its file has the second as a comment."""
+    do("kp-batch init to-a --embedder hashing --prefect", folder)
+    with (folder / "kp_batch.toml").open("a") as project:
+        project.write("[[imports]]\nsources = ['source']\narchive = 'to-a'\n")
     file = folder / "prefect.yaml"
     head, second = file.read_text("utf-8").split("  # Where the project")
     second = "\n".join(line.replace("# ", "", 1) for line in second.splitlines()[1:])
     file.write_text(f"{head}{second}", "utf-8")
 
 
-def import_first(server: PrefectServer, folder: Path) -> None:
-    """The other deployment, by its own parameters, and by wrong ones."""
-    do(DEPLOY.replace("nightly", "nightly-import"), folder)
+def import_first(server: PrefectServer) -> None:
+    """The other deployment by wrong parameters, then both by their own, as the form sends them."""
     name = "import-and-rescore/nightly-import"
-    config = {"archive": ["spans"], "warehouse": "spans-warehouse", "embedder": "hashing"}
-    imports = [{"sources": ["data/spans.jsonl"], "archive": "spans", "rules": "data/rules.toml"}]
-    assert run_now(server, name, config=config, imports=imports) == "COMPLETED"
+    own = {"config": {"project": "kp_batch.toml"}}
     wrong = [{"format": "otel", "sources": ["data"], "archive": "spans"}]
-    assert run_now(server, name, config=config, imports=wrong) == "FAILED"
+    assert run_now(server, name, **own, imports=wrong) == "FAILED"
+    assert run_now(server, name, **own) == "COMPLETED"
+    own["config"]["ttl"] = None
+    assert run_now(server, "rescore/nightly", **own) == "COMPLETED"
 
 
 def flow_runs(server: PrefectServer) -> list[dict[str, Any]]:
@@ -133,37 +135,54 @@ def logged(server: PrefectServer) -> list[tuple[int, str]]:
 
 
 @pytest.mark.prefect
-def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_scheduled(
+def test_a_worker_runs_what_init_wrote_logs_all_and_the_next_nights_are_scheduled(
     tmp_path: Path, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data").symlink_to(ROOT / "data")
     (tmp_path / "bad.parquet").write_text("no Parquet")
+    (tmp_path / "elsewhere").mkdir()
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
-    begin("data/sample", tmp_path)
+    begin(tmp_path)
     do(POOL, tmp_path)
-    do(DEPLOY, tmp_path)
-    with running(WORKER, tmp_path / "worker.log"), ThreadPoolExecutor() as both:
-        ways = [both.submit(way, prefect, tmp_path) for way in (run_nights, import_first)]
+    for name in ("nightly", "nightly-import"):
+        do(DEPLOY.replace("nightly", name), tmp_path)
+    log = tmp_path / "elsewhere" / "worker.log"
+    with running(WORKER, log), ThreadPoolExecutor() as both:
+        ways = [both.submit(run_nights, prefect, tmp_path), both.submit(import_first, prefect)]
         for way in ways:
             way.result()
         until(lambda: not any(map(is_there, flow_runs(prefect))), 60)
-    log = logged(prefect)
-    with connect(tmp_path / "warehouse") as connection:
+    check_tables(tmp_path)
+    check_messages(tmp_path, logged(prefect), log.read_text())
+    for name in ("rescore/nightly", "import-and-rescore/nightly-import"):
+        check_deployment(prefect, name)
+    scheduled = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    nights = prefect.ask("flow_runs/filter", scheduled)
+    assert len(nights) >= 3
+    assert {run["expected_start_time"][11:16] for run in nights} == {"02:15"}
+
+
+def check_tables(folder: Path) -> None:
+    with connect(folder / "of-sample") as connection:
         query = "SELECT encoder_id, count(*) FROM scores GROUP BY ALL"
         assert connection.execute(query).fetchall() == [("hashing-384-v1", 600)]
         runs = connection.execute("SELECT status FROM runs ORDER BY started_at").fetchall()
     assert runs == [("done",)]  # what could not begin is no run
-    with connect(tmp_path / "spans-warehouse") as connection:
-        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(3,)]
-    assert any(message.startswith("3 traces from 1 of 1 file") for _, message in log)
-    plans = [message for level, message in log if level == 20 and "plan: restate" in message]
-    [_, plan] = sorted(plans)  # the two ways are gone at once
+    with connect(folder / "warehouse") as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(1,)]
+
+
+def check_messages(folder: Path, log: list[tuple[int, str]], printed: str) -> None:
+    assert any(message.startswith("1 trace from 1 of 1 file") for _, message in log)
+    plans = [message for level, message in log if level == 20 and "plan: restate 6" in message]
+    [plan] = plans
     assert plan.startswith("plan: restate 600 traces (code 153, ")
     assert (20, "  reject     1 file (unreadable_file 1)") in log
-    [warning, again] = [message for level, message in log if level == 30]
-    assert warning.startswith(f"{tmp_path}/bad.parquet is unreadable: ")
-    assert again == warning
+    warnings = Counter(message.partition(": ")[0] for level, message in log if level == 30)
+    audit = "audit scores_as_recorded found 1 row"  # of the project, by both its deployments
+    assert warnings == {f"{folder}/bad.parquet is unreadable": 1, audit: 2}
     [summary] = [message for level, message in log if "600 of 600 traces restated in" in message]
     assert "\n  unreadable " in summary
     # On a busy machine Prefect's worker adds how the process of a failed run ended.
@@ -174,48 +193,17 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     assert all("--format: 'otel' is none of atif, " in fault for fault in faults)
     unmounted = "ArchiveError: no Parquet or JSONL file at 'unmounted'"
     assert sum(unmounted in error for error in errors) == 4 == len(errors) - len(faults)
-    printed = (tmp_path / "worker.log").read_text()
-    assert printed.count("bad.parquet is unreadable") == 2
+    assert printed.count("bad.parquet is unreadable") == 1
     assert "Traceback" not in printed
     assert "leaked" not in printed
-    scheduled = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
-    nights = prefect.ask("flow_runs/filter", scheduled)
-    assert len(nights) >= 3
-    assert {run["expected_start_time"][11:16] for run in nights} == {"02:15"}
 
 
-@pytest.mark.prefect
-def test_what_init_writes_is_deployed_and_a_worker_runs_it(
-    tmp_path: Path, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both deployments, under names of their own: the server is the suite's."""
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
-    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
-    begin("to-a", tmp_path)
-    imports = "[[imports]]\nsources = ['source']\narchive = 'to-a'\n"
-    with (tmp_path / "kp_batch.toml").open("a") as project:
-        project.write(imports)
-    file = tmp_path / "prefect.yaml"
-    file.write_text(file.read_text("utf-8").replace("name: nightly", "name: begun"), "utf-8")
-    do(POOL.replace("nightly", "begun"), tmp_path)
-    for name in ("begun", "begun-import"):
-        do(DEPLOY.replace("nightly", name), tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    with running(WORKER.replace("nightly", "begun"), tmp_path / "elsewhere" / "worker.log"):
-        for name in ("import-and-rescore/begun-import", "rescore/begun"):
-            assert run_now(prefect, name, **deployed(prefect, name)) == "COMPLETED"
-    with connect(tmp_path / "warehouse") as connection:
-        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(1,)]
-
-
-def deployed(server: PrefectServer, name: str) -> dict[str, Any]:
-    """The parameters of a deployment, which runs every night, one at a time."""
+def check_deployment(server: PrefectServer, name: str) -> None:
+    """It runs every night, one run at a time."""
     deployment = server.ask(f"deployments/name/{name}")
     assert [each["schedule"]["cron"] for each in deployment["schedules"]] == ["15 2 * * *"]
     assert deployment["global_concurrency_limit"]["limit"] == 1
     assert deployment["parameters"] == {"config": {"project": "kp_batch.toml"}}
-    return deployment["parameters"]
 
 
 @pytest.mark.prefect
