@@ -41,7 +41,7 @@ lint: install
 	$(BIN)/lint-imports
 
 torture: install
-	$(BIN)/pytest --hypothesis-profile torture -m hypothesis
+	$(BIN)/pytest --hypothesis-profile torture --torture -m "hypothesis or torture"
 	KP_LAW_EXAMPLES=200 $(BIN)/pytest --hypothesis-profile torture tests/laws/test_incremental_equals_full.py
 	KP_DAMAGE_EXAMPLES=100 $(BIN)/pytest tests/conversion/test_damage.py
 	$(BIN)/python -m tests.support.kill.runs 60

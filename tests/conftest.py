@@ -11,6 +11,8 @@ import time
 import venv
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
+from random import Random
+from shutil import disk_usage
 from uuid import uuid4
 
 import pytest
@@ -48,6 +50,11 @@ NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)}
 # Threads of torch that spin while they wait take three times as long where others use the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Folders of tests are in memory where there is room: disks cost a tenth of the time.
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and disk_usage(MEMORY).free > 8 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
 # Machines are shared, so no test is timed; and who changes nothing finds nothing new that fails.
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("torture", deadline=None)
@@ -58,6 +65,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     quick = f"only tests that are not marked {', '.join(NOT_QUICK)}; names those over {QUICK_S} s"
     parser.addoption("--quick", action="store_true", help=quick)
     parser.addoption("--telling", action="store_true", help="only these, and those marked telling")
+    parser.addoption("--torture", action="store_true", help="those marked torture as well")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="files in an order by chance")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,16 +90,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def _is_asked_for(item: pytest.Item) -> bool:
     option = item.config.option
+    if item.get_closest_marker("torture") and not option.torture:
+        return False
     if not (option.quick or option.telling) or not any(map(item.get_closest_marker, NOT_QUICK)):
         return True
     return option.telling and item.get_closest_marker("telling") is not None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take those of the lane; begin with the long files, and leave all others in their order."""
     items[:] = filter(_is_asked_for, items)
     order = {f"test_{name}": number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
+    if config.option.shuffle is not None:
+        files = sorted({item.path for item in items})
+        Random(config.option.shuffle).shuffle(files)
+        items.sort(key=lambda item: files.index(item.path))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -95,6 +95,7 @@ def test_runs_at_once_leave_and_tell_what_they_do_one_after_the_other(tmp_path: 
     ]
 
 
+@pytest.mark.torture
 @pytest.mark.model
 def test_a_run_with_the_real_model_and_one_without_do_not_disturb_each_other(
     tmp_path: Path,

@@ -47,6 +47,7 @@ def test_a_run_is_interrupted_in_each_step_and_the_next_one_does_its_work(tmp_pa
     assert max(each["seconds"] or 0 for each in found) < LAW_S  # all work is small between looks
 
 
+@pytest.mark.torture
 @pytest.mark.model
 @pytest.mark.process
 def test_a_run_that_embeds_by_the_real_model_is_interrupted(tmp_path: Path) -> None:

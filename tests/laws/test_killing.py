@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kill.imports import torture_imports
-from tests.support.kill.runs import torture, torture_in_bucket
+from tests.support.kill.runs import torture
 
 pytestmark = pytest.mark.process
 
@@ -13,10 +13,6 @@ pytestmark = pytest.mark.process
 @pytest.mark.telling
 def test_runs_killed_at_any_moment_leave_lawful_tables_and_readers_in_peace(tmp_path: Path) -> None:
     assert torture(tmp_path, str(tmp_path / "warehouse"), kills=6, seed=1) > 0
-
-
-def test_runs_on_a_bucket_killed_at_any_moment_likewise(tmp_path: Path) -> None:
-    assert torture_in_bucket(tmp_path, kills=3, seed=1) > 0
 
 
 @pytest.mark.telling
