@@ -306,7 +306,9 @@ def test_its_files_are_detected(part: str) -> None:
 
 
 def test_nor_are_those_of_others_taken_for_its() -> None:
-    for path in RECORDED.parent.rglob("*.json*"):
+    paths = [*RECORDED.parent.rglob("*.json*")]
+    assert {path.is_relative_to(RECORDED) for path in paths} == {True, False}
+    for path in paths:
         items = [*mlflow.records(path, [])]
         is_read = any(isinstance(item, SourceRecord) for item in items)
         assert is_read == path.is_relative_to(RECORDED), path

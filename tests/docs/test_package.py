@@ -58,6 +58,7 @@ def metadata(site: Path) -> Message:
 def test_the_source_distribution_holds_what_a_checkout_holds(sdist: Path) -> None:
     listed = ["git", "ls-files", "--", ".", ":!.ci"]
     tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert tracked
     assert set(tracked.splitlines()) - files(sdist) == set()
 
 
