@@ -1,10 +1,8 @@
 """What the law compares: the tables that are there, and those that the documentation states.
 
-Which rows count is in `accepted_rows`; they are scored here one at a time, by the formulas as
-they are written down.
+Which rows count is in `accepted_rows`, and what they score in `scoring`.
 """
 
-import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -18,12 +16,11 @@ import polars as pl
 from kp_batch.archive.validation import reject_message
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import load_encoder
-from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.reader import connect
-from tests.support.oracle.accepted_rows import Counted, File, Row, counted, moment_of
-from tests.support.oracle.scoring import facts, group_of, text_of
+from tests.support.oracle.accepted_rows import Counted, File, Row, counted
+from tests.support.oracle.scoring import DIMENSIONS, Settings, in_force, replayed
 
 _QUERIES = {
     "scores": "SELECT * EXCLUDE (run_id) FROM scores ORDER BY created_at, trace_id",
@@ -112,82 +109,36 @@ def _assert_reported(reject: Mapping[str, Any], row: Row, *, has_raw: bool) -> N
 
 
 def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
-    """Score the traces one at a time, in the order of the replay."""
-    encoder = load_encoder(config.embedder, config.precision)
-    settings = CacheSettings(config.cache_size, config.ttl)
-    texts = [text_of(row.value) for row in rows]
-    vectors = encoder.encode(texts) if encoder else None
-    dimensions = encoder.dimensions if encoder else 1
-    groups = [group_of(row, config.cache_by) for row in rows]
-    caches = {group: VectorCache(settings.size, dimensions, settings.ttl) for group in groups}
-    added: dict[str | None, list[Row]] = {group: [] for group in groups}
-    for number, (row, group) in enumerate(zip(rows, groups, strict=True)):
-        now, nearest, cache = moment_of(row.value), None, caches[group]
-        cache.evict_expired(now)
-        size = cache.size if encoder else 0
-        if vectors is not None:
-            nearest = cache.nearest(vectors[number], now)
-            cache.add(vectors[number], now)
-        place = nearest.position if nearest else None
-        near = None if place is None else added[group][place].value
-        added[group].append(row)
-        yield {
-            **facts(row.value),
-            **_weighted(config, row.value, nearest.similarity if nearest else None),
-            "trace_id": row.value["id"],
-            "created_at": now,
-            "max_similarity": nearest and nearest.similarity,
-            "nearest_trace_id": near["id"] if near else None,
-            "nearest_age_s": (now - moment_of(near)).total_seconds() if near else None,
-            "cache_size": size,
-            "cache_warming_up": encoder is not None
-            and size < settings.size
-            and (settings.ttl is None or now < moment_of(added[group][0].value) + settings.ttl),
-            "cache_group": group,
-            "text_hash": hashlib.sha256(texts[number].encode()).hexdigest(),
-            "source_file": row.source_file,
+    """The rows of the view scores, with the names of what made them."""
+    settings = _settings(config)
+    encoder = load_encoder(config.embedder)
+    cache = CacheSettings(config.cache_size, config.ttl)
+    for row in replayed(rows, settings):
+        name, weights = in_force(settings, row["task_domain"], row["created_at"])
+        yield row | {
+            "profile_id": WeightProfile(name, *weights).profile_id,
             "encoder_id": encoder.encoder_id if encoder else "none",
-            "cache_id": settings.cache_id if encoder else "none",
+            "cache_id": cache.cache_id if encoder else "none",
         }
 
 
-def _in_force(config: RescoreConfig, domain: str, moment: datetime) -> WeightProfile:
-    """The last weights of the domain's name that have begun, else of default."""
-    versions = config.profiles.versions
-    return next(
-        profile
-        for begin, profile in [*reversed(versions.get(domain, ())), *reversed(versions["default"])]
-        if begin is None or begin <= moment
+def _settings(config: RescoreConfig) -> Settings:
+    versions = {
+        name: [(begin, tuple(getattr(each, part) for part in DIMENSIONS)) for begin, each in own]
+        for name, own in config.profiles.versions.items()
+    }
+    return Settings(
+        config.embedder,
+        config.cache_size,
+        config.ttl,
+        tuple(config.cache_by),
+        config.threshold,
+        versions,
     )
 
 
 def _begins(config: RescoreConfig, profile: WeightProfile) -> list[datetime | None]:
     return [begin for begin, each in config.profiles.versions[profile.name] if each == profile]
-
-
-def _weighted(
-    config: RescoreConfig, trace: Mapping[str, Any], similarity: float | None
-) -> dict[str, Any]:
-    row = facts(trace)
-    novelty = 0.5 if similarity is None else min(1.0, max(0.0, 1 - similarity))
-    weights = _in_force(config, row["task_domain"], moment_of(trace))
-    composite = (
-        row["complexity"] * weights.complexity
-        + novelty * weights.novelty
-        + row["tool_diversity"] * weights.tool_diversity
-        + row["outcome_confidence"] * weights.outcome_confidence
-    )
-    score = 0.1 if row["single_thought"] else composite
-    score = min(1.0, score + 0.1) if row["recovery_bonus"] else score
-    score = max(0.0, score - 0.1) if row["low_diversity_penalty"] else score
-    return {
-        "profile": weights.name,
-        "profile_id": weights.profile_id,
-        "novelty": novelty,
-        "composite": composite,
-        "score": score,
-        "meets_threshold": score >= config.threshold,
-    }
 
 
 def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
