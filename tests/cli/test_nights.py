@@ -293,27 +293,28 @@ def check_told(project: Project, before: Published, ended: Ended, *, changes: bo
 
 
 @pytest.mark.telling
-@pytest.mark.parametrize("is_away", [True, False])
-def test_without_the_warehouse_that_it_names_nothing_is_made(
-    project: Project, *, is_away: bool
-) -> None:
+@pytest.mark.parametrize("there", ["nothing", "an empty folder", "another"])
+def test_without_the_warehouse_that_it_names_nothing_is_made(project: Project, there: str) -> None:
     place = project.tables
     named = require_manifest(place).warehouse_id
     told = f"warehouse {named}, which the project names, is not in {place}: nothing is there"
-    if is_away:
-        place.rename(project.folder / "away")
-        place.mkdir()
-    else:
+    if there == "another":
         project.change(f'"{named}"', '"another"')
         told = f"{place} is warehouse {named}, and not warehouse another"
-    as_it_was = contents(place)
+    else:
+        place.rename(project.folder / "away")
+    if there == "an empty folder":
+        place.mkdir()
+    as_it_was = contents(project.folder)
     night = project.night()
     assert night.how == (1, "could_not_begin", "identity")
     assert told in night.err
-    assert ("nothing was made" in night.err) == is_away
-    status = project.command("status", "--max-age", "26h")
-    assert (status.returncode, status.stdout, status.stderr) == (1, "", night.err)
-    assert contents(place) == as_it_was
+    assert ("nothing was made" in night.err) == (there != "another")
+    for words in (["status"], ["plan"], ["sql", "FROM scores"], ["runs"], ["vacuum"]):
+        for by_name in ([], ["--warehouse", "warehouse"]):
+            done = project.command(*words, *by_name)
+            assert (done.returncode, done.stdout, done.stderr) == (1, "", night.err), words
+    assert contents(project.folder) == as_it_was
 
 
 def test_of_a_file_that_cannot_be_read_status_tells_as_well(project: Project) -> None:

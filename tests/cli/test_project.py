@@ -113,23 +113,6 @@ def test_another_folder_names_the_file(
     assert invoke("runs", "--json").stdout.count("run_id") == 1
 
 
-@pytest.mark.telling
-def test_a_warehouse_that_is_away_is_told_and_not_made(made: Path) -> None:
-    expected = require_manifest(made / "warehouse").warehouse_id
-    (made / "warehouse").rename(made / "away")
-    for words in (["run", "--no-prefect"], ["plan"], ["sql", "FROM scores"], ["runs"], ["status"]):
-        for is_there in (False, True):
-            if is_there:
-                (made / "warehouse").mkdir()
-            done = invoke(*words)
-            assert done.returncode == 1, words
-            assert f"warehouse {expected}, which the project names, is not in " in done.stderr
-            assert f"{made}/warehouse: nothing is there, and nothing was made" in done.stderr
-            if is_there:
-                (made / "warehouse").rmdir()  # nothing was made in it
-            assert not (made / "warehouse").exists()
-
-
 def test_an_archive_that_is_away_is_asked_for_its_disk(made: Path) -> None:
     (made / "archive").rename(made / "away")
     told = "archive', which the last run read; is its disk mounted? If it was moved, name its new"
@@ -141,25 +124,6 @@ def test_an_archive_that_is_away_is_asked_for_its_disk(made: Path) -> None:
             assert done.returncode == 1, words
             assert told in done.stderr, words
     assert "at 'elsewhere'; name a file" in invoke("plan", "elsewhere").stderr
-
-
-def test_another_warehouse_in_its_place_is_told_and_not_touched(made: Path, tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "other" / "a.jsonl", [trace(id="other")])
-    other = tmp_path / "w"
-    words = ["--warehouse", other, "--embedder", "none", "--project", "/dev/null", "--no-prefect"]
-    assert invoke("run", tmp_path / "other", *words).returncode == 0
-    expected, found = (require_manifest(each).warehouse_id for each in (made / "warehouse", other))
-    assert expected != found
-    (made / "warehouse").rename(made / "away")
-    other.rename(made / "warehouse")
-    before = contents(made / "warehouse")
-    commands = (["run", "--no-prefect"], ["runs"], ["vacuum"], ["status"])
-    named = [[*command, "--warehouse", "warehouse"] for command in commands]
-    for command in (*commands, *named):
-        done = invoke(*command)
-        assert done.returncode == 1, command
-        assert f"warehouse is warehouse {found}, and not warehouse {expected}" in done.stderr
-    assert contents(made / "warehouse") == before
 
 
 def test_a_line_taken_out_is_a_setting_taken_back(made: Path) -> None:
