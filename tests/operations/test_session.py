@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import hypothesis.strategies as st
@@ -26,6 +25,7 @@ from kp_batch.operations.warehouse_cache import warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.python.warehouse import Warehouse
 from kp_batch.scoring.profiles import load_profiles
+from kp_batch.stopping import pause
 from kp_batch.warehouse.snapshot import published
 from tests.support.make.archives import lines
 from tests.support.make.hourly import WORDS, of_several_caches, said, settings_of, write
@@ -389,11 +389,9 @@ def test_a_warehouse_has_its_own_settings_but_other_weights_may_be_given(
 class Importing(dict[str, Any]):
     """A trace that imports a module, which Ctrl-C interrupts, while it is read; then it waits."""
 
-    over = Event()
-
     def get(self, key: str, default: Any = None) -> Any:
         import_module("imported_by_a_session")
-        self.over.wait(10)
+        pause(10)  # no longer than somebody waits for it
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> Any:
@@ -410,7 +408,6 @@ def test_ctrl_c_interrupts_no_import_of_a_session(
 
     with pytest.raises(KeyboardInterrupt):
         session.evaluate(Importing(came("a", "fix it")), NOON)
-    Importing.over.set()  # else its thread would wait for each of its values, beside later tests
     # It stays imported: the thread that nobody waits for may ask again, and would interrupt again.
     assert sys.modules["imported_by_a_session"].is_whole
     assert session.evaluate(came("a", "fix it"), NOON).score
