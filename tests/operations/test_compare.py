@@ -247,8 +247,6 @@ def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 2}
     fourth = two.run(exclude=("gone.jsonl",))
     assert file_changes(compared(two.warehouse, third, fourth)) == {"excluded": 1}
-    fifth = two.run(exclude=("gone.jsonl",), prune=True)
-    assert file_changes(compared(two.warehouse, fourth, fifth)) == {"pruned": 1}
 
 
 def outcomes(number: int, domain: str, confidence: float) -> dict[str, Any]:
@@ -592,7 +590,6 @@ def test_over_the_same_archive_settings_differ_and_formulas_do_not_compare_unles
     for cache_size, formulas, embedder, difference in (
         (1, {}, "none", "encoder hashing-384-v1 \N{RIGHTWARDS ARROW} none"),
         (2, {"scoring": 99}, "hashing", "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
-        (3, {"replay": 99}, "hashing", "formula of replay 1 \N{RIGHTWARDS ARROW} 99"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             for formula, version in formulas.items():

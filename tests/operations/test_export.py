@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import date
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
@@ -163,28 +162,12 @@ def test_each_trace_has_its_score_and_where_that_is_from(
     ]
 
 
-CHOSEN: list[tuple[dict[str, Any], pl.Expr]] = [
-    ({"min_score": None}, pl.col("score") >= 0.6),
-    ({"min_score": 0.45}, pl.col("score") >= 0.45),
-    ({"domain": ("code", "legal")}, pl.col("task_domain").is_in(["code", "legal"])),
-    ({"since": "2026-01-08"}, pl.col("created_at").dt.date() >= date(2026, 1, 8)),
-    ({"until": "2026-01-08"}, pl.col("created_at").dt.date() <= date(2026, 1, 8)),
-    ({"where": "n_tools > 2 AND success -- yes"}, (pl.col("n_tools") > 2) & pl.col("success")),
-    ({"where": "n_tools > (SELECT avg(n_tools) FROM scores)", "domain": ("code",)}, None),
-]
-
-
-@pytest.mark.parametrize(("choice", "meets"), CHOSEN, ids=lambda value: str(value)[:40])
-def test_the_conditions_choose(
-    sample: RescoreConfig, tmp_path: Path, choice: dict[str, Any], meets: pl.Expr | None
-) -> None:
-    result = exported(sample.warehouse, tmp_path / "a.jsonl", **choice)
-    if meets is None:
-        meets = (pl.col("n_tools") > pl.col("n_tools").mean()) & (pl.col("task_domain") == "code")
-    wanted = scores(sample).sort("created_at", "trace_id").filter(meets).get_column("trace_id")
-    assert 0 < len(wanted) < 120
-    assert ids(tmp_path / "a.jsonl") == wanted.to_list()
-    assert replace(result, conditions=()) == ExportResult(len(wanted), len(wanted), 0, 0, {}, ())
+def test_a_condition_may_ask_all_scores(sample: RescoreConfig, tmp_path: Path) -> None:
+    where = "n_tools > (SELECT avg(n_tools) FROM scores)"
+    exported(sample.warehouse, tmp_path / "a.jsonl", where=where, domain=("code",))
+    n_tools, all_scores = pl.col("n_tools"), scores(sample).sort("created_at", "trace_id")
+    wanted = all_scores.filter(n_tools > n_tools.mean(), task_domain="code")["trace_id"]
+    assert ids(tmp_path / "a.jsonl") == wanted.to_list() != []
 
 
 @pytest.mark.parametrize(
@@ -222,21 +205,6 @@ def test_where_nothing_matches_the_file_is_there_and_empty(
     assert ids(path) == []
     if ending == "parquet":
         assert pq.read_schema(path).names == EXPORTED.names()
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_the_top_ones_are_the_best_of_what_is_left_the_best_one_first(
-    sample: RescoreConfig, tmp_path: Path, ending: str
-) -> None:
-    path = tmp_path / f"a.{ending}"
-    exported(sample.warehouse, tmp_path / "all.jsonl", distinct=0.9)
-    remaining = scores(sample).filter(pl.col("trace_id").is_in(ids(tmp_path / "all.jsonl")))
-    for top in (1, 7, 10**9):
-        result = exported(sample.warehouse, path, top=top, distinct=0.9)
-        best = remaining.sort("score", "trace_id", descending=[True, False]).head(top)
-        assert ids(path) == best.get_column("trace_id").to_list()
-        assert (result.exported, result.beyond) == (len(best), len(remaining) - len(best))
-        assert result.chosen == result.exported + result.similar + result.beyond
 
 
 def place(folder: Path, name: str, *rows: dict[str, Any]) -> Path:
@@ -467,13 +435,8 @@ def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> 
 
 @pytest.mark.process
 @linux
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
-    various: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: signal.Signals,
-    status: int,
+    various: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, temporary = tmp_path / "output", tmp_path / "temporary"
     output.mkdir()
@@ -490,7 +453,7 @@ def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
         assert process.stderr
         assert process.stderr.readline() == "kp-batch: reading again: 1 trace\n"
         assert len(list(output.iterdir())) == 1
-        check_signal(process, number, status)
+        check_signal(process, signal.SIGTERM, 143)
     assert not [*output.iterdir(), *temporary.iterdir()]
 
 
@@ -696,7 +659,7 @@ def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> Non
         assert connection.execute("FROM distinct_ids ORDER BY ALL").fetchall() == [("a",), ("c",)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_law_the_distinct_ones_are_those_of_a_plain_search(data: st.DataObject) -> None:
     """Where texts repeat and scores are equal, too, and with zero vectors."""

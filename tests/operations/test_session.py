@@ -99,7 +99,7 @@ cells = st.lists(
     size=st.integers(1, 4),
     ttl=st.sampled_from([None, 2 * MINUTE]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_law_a_cell_that_is_run_again_equals_one_that_is_run_once(
     cells: list[list[tuple[str, str]]], order: list[int], size: int, ttl: timedelta | None
 ) -> None:
@@ -119,7 +119,7 @@ def test_law_a_cell_that_is_run_again_equals_one_that_is_run_once(
     runs=st.lists(st.tuples(st.sampled_from([None, None, "a", "b"]), st.sampled_from(WORDS))),
     size=st.integers(1, 4),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_law_a_trace_without_an_id_is_a_new_one_each_time(
     runs: list[tuple[str | None, str]], size: int
 ) -> None:
@@ -272,7 +272,7 @@ def before(warehouse: Path) -> list[Came]:
         max_size=12,
     )
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_law_beside_a_warehouse_cells_may_be_run_again(
     made: RescoreConfig, runs: list[tuple[str, str]]
 ) -> None:
@@ -298,20 +298,16 @@ def beside(config: RescoreConfig, new: Any, moment: datetime = NOON, **group: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [None, "new", "t7", "t6", "t0"])
-def test_the_first_trace_is_scored_as_the_command_scores_it(
-    made: RescoreConfig, name: str | None
-) -> None:
+def test_the_first_trace_is_scored_as_the_command_scores_it(made: RescoreConfig) -> None:
     session = Session(made.warehouse)
-    for words in WORDS:
+    for name, words in zip((None, "new", "t7", "t6", "t0"), WORDS[:5], strict=True):
         new = came(name, words)
         assert session.evaluate(new, NOON) == beside(made, new)
         session.reset()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("host", ["a", "b", None])
-@pytest.mark.parametrize("agent", ["x", "y", None])
+@pytest.mark.parametrize(("host", "agent"), [("a", "x"), ("b", None), (None, "y")])
 def test_each_trace_meets_the_cache_of_its_group(
     several: RescoreConfig, host: str | None, agent: str | None
 ) -> None:

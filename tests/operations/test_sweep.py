@@ -151,8 +151,6 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     )
     in_force = dict(ask_rows(scored.warehouse, "SELECT trace_id, score FROM scores"))
     for combination, place, number in (
-        (("none", 40, "3h", 0.55), 0, 4),
-        (("none", 1, "none", 0.7), 0, 2),
         (("host", 10**6, "1s", 0.1), 2, 6),
         (("agent_id+host", 40, "none", 0.55), 1, 5),
     ):
@@ -196,7 +194,7 @@ def one_by_one(cache: CacheSettings, rows: list[Row], vectors: Float32s) -> Iter
 
 
 @settings(
-    max_examples=25,
+    max_examples=10,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

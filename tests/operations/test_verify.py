@@ -62,12 +62,6 @@ def assert_sound(folder: Path, traces: int) -> None:
 # --- what is sound ---
 
 
-def with_a_ttl(folder: Path) -> int:
-    write(folder, *range(8))
-    rescore_archive(settings_of(folder, ttl="2h"))
-    return 8
-
-
 def without_an_encoder(folder: Path) -> int:
     write(folder, *range(8))
     rescore_archive(settings_of(folder, embedder="none"))
@@ -78,12 +72,6 @@ def of_zero_vectors_in_a_cache_of_one(folder: Path) -> int:
     write_jsonl(folder / "archive" / "a.jsonl", [said(n, "!") for n in range(4)])
     rescore_archive(settings_of(folder, cache_size=1))
     return 4
-
-
-def at_one_moment(folder: Path) -> int:
-    write(folder, *range(8), created_at="2026-01-05T20:00:00.000001Z")
-    rescore_archive(settings_of(folder))
-    return 8
 
 
 def night_after_night(folder: Path) -> int:
@@ -97,25 +85,25 @@ def night_after_night(folder: Path) -> int:
     return 7
 
 
-def with_refused_and_repeated_rows(folder: Path) -> int:
+def at_one_moment_with_refused_and_repeated_rows(folder: Path) -> int:
+    """And with a cache that no memory would hold."""
+    moment = {"created_at": "2026-01-05T20:00:00.000001Z"}
     twin = said(1, WORDS[1], type="Other", agent_id="another", framework="another")
-    rows = [said(n, WORDS[n]) for n in range(8)]
+    rows = [said(n, WORDS[n], **moment) for n in range(8)]
     write_jsonl(folder / "archive" / "a.jsonl", [*rows[:2], twin, *rows[2:]])
     refused = [said(1, WORDS[1], type="Other", agent_id="another"), said(9, "", confidence=7.0)]
     write_jsonl(folder / "archive" / "b.jsonl", [rows[2], rows[5], rows[2], b"no json", *refused])
-    rescore_archive(settings_of(folder))
+    rescore_archive(settings_of(folder, cache_size=10**12))
     return 8
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        with_a_ttl,
         without_an_encoder,
         of_zero_vectors_in_a_cache_of_one,
-        at_one_moment,
         night_after_night,
-        with_refused_and_repeated_rows,
+        at_one_moment_with_refused_and_repeated_rows,
     ],
 )
 def test_law_what_runs_made_verifies_to_the_bit(
@@ -178,32 +166,38 @@ def setting(trace_id: str, name: str, value: pl.Expr) -> Callable[[pl.DataFrame]
 SLIGHTLY = 1 + 2.0**-52
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("score", pl.col("score") * SLIGHTLY),
-        ("score", pl.lit(float("nan"))),
-        ("composite", pl.col("composite") * SLIGHTLY),
-        ("novelty", pl.col("novelty") * SLIGHTLY),
-        ("nearest_trace_id", pl.lit("t0")),
-        ("nearest_age_s", pl.col("nearest_age_s") + 1e-6),
-        ("cache_size", pl.col("cache_size") + 1),
-        ("complexity", pl.col("complexity") + 0.05),
-        ("tool_diversity", pl.lit(0.5)),
-        ("outcome_confidence", pl.col("outcome_confidence") * SLIGHTLY),
-        ("single_thought", ~pl.col("single_thought")),
-        ("low_diversity_penalty", ~pl.col("low_diversity_penalty")),
-        ("success", ~pl.col("success")),
-        ("task_domain", pl.lit("finance")),
-        ("framework", pl.lit("another")),
-    ],
-)
-def test_a_changed_value_is_found(folder: Path, name: str, value: pl.Expr) -> None:
-    tamper(folder, setting("t4", name, value))
+def test_a_changed_value_of_any_column_is_found(folder: Path) -> None:
+    values = {
+        "score": pl.col("score") * SLIGHTLY,
+        "composite": pl.col("composite") * SLIGHTLY,
+        "novelty": pl.col("novelty") * SLIGHTLY,
+        "nearest_trace_id": pl.lit("t0"),
+        "nearest_age_s": pl.col("nearest_age_s") + 1e-6,
+        "cache_size": pl.col("cache_size") + 1,
+        "complexity": pl.col("complexity") + 0.05,
+        "tool_diversity": pl.lit(0.5),
+        "outcome_confidence": pl.col("outcome_confidence") * SLIGHTLY,
+        "single_thought": ~pl.col("single_thought"),
+        "low_diversity_penalty": ~pl.col("low_diversity_penalty"),
+        "success": ~pl.col("success"),
+        "task_domain": pl.lit("finance"),
+        "framework": pl.lit("another"),
+    }
+    for name, value in values.items():
+        tamper(folder, setting("t4", name, value))
     result = checked(folder, embed=False)
-    assert differing(result)[name] == "t4"
-    assert f"{name} of t4 is off by" in result.wrong
-    assert set(differing(result).values()) == {"t4"}
+    assert differing(result) == dict.fromkeys(differing(result), "t4")
+    assert values.keys() <= differing(result).keys()
+    for name in values:
+        assert f"{name} of t4 is off by" in result.wrong
+
+
+@pytest.mark.parametrize("value", [pl.col("score") * SLIGHTLY, pl.lit(float("nan"))])
+def test_a_changed_score_alone_is_found(folder: Path, value: pl.Expr) -> None:
+    tamper(folder, setting("t4", "score", value))
+    result = checked(folder, embed=False)
+    assert differing(result) == {"score": "t4"}
+    assert result.wrong.startswith("score of t4 is off by")
 
 
 def test_several_caches_verify_and_another_one_than_of_the_row_and_its_path_is_found(
@@ -222,7 +216,7 @@ def test_several_caches_verify_and_another_one_than_of_the_row_and_its_path_is_f
     assert differing(checked(tmp_path)).keys() == {"cache_group"}
 
 
-@pytest.mark.parametrize("hours", [-30, -1.5, -0.5, 0.5, 1.5, 30])
+@pytest.mark.parametrize("hours", [-1.5, 0.5, 30])
 def test_a_changed_time_is_found(folder: Path, hours: float) -> None:
     value = pl.col("created_at") + timedelta(hours=hours)
     tamper(folder, setting("t4", "created_at", value))
@@ -331,9 +325,7 @@ def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) ->
         assert ("vector of t5" in result.wrong) is is_wrong
 
 
-@pytest.mark.parametrize(
-    ("value", "embed"), [(np.nan, True), (np.nan, False), (np.inf, True), (-np.inf, False)]
-)
+@pytest.mark.parametrize(("value", "embed"), [(np.nan, True), (-np.inf, False)])
 def test_a_vector_that_is_no_number_is_found(folder: Path, value: float, *, embed: bool) -> None:
     _, stored = vectors(folder)
     stored[place(folder, "plan a trip"), 7] = value
@@ -460,7 +452,7 @@ def test_files_that_the_last_run_missed_are_skipped(folder: Path) -> None:
     assert (result.sampled, result.checked, result.wrong) == (8, 4, "")
 
 
-@pytest.mark.parametrize(("traces", "sampled"), [(1, 1), (5, 5), (8, 8), (9, 8), (10**9, 8)])
+@pytest.mark.parametrize(("traces", "sampled"), [(1, 1), (8, 8), (10**9, 8)])
 def test_a_sample_is_at_the_most_all(folder: Path, traces: int, sampled: int) -> None:
     result = checked(folder, traces)
     assert (result.sampled, result.checked, result.wrong) == (sampled, sampled, "")
@@ -468,9 +460,9 @@ def test_a_sample_is_at_the_most_all(folder: Path, traces: int, sampled: int) ->
 
 def test_a_sample_is_drawn_by_its_seed(folder: Path) -> None:
     tamper(folder, setting("t4", "score", pl.lit(0.0)))
-    drawn = [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(8)]
+    drawn = [checked(folder, 4, seed=seed, embed=False).wrong for seed in (*range(4), *range(4))]
     assert set(map(bool, drawn)) == {True, False}
-    assert drawn == [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(8)]
+    assert drawn[:4] == drawn[4:]
 
 
 @pytest.mark.telling
@@ -506,12 +498,6 @@ def test_a_warehouse_without_scores_verifies(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError):
         rescore_archive(settings_of(tmp_path))
     assert_sound(tmp_path, 0)
-
-
-def test_a_cache_far_larger_than_the_archive_verifies(tmp_path: Path) -> None:
-    write(tmp_path, 0, 1, 2, 3)
-    rescore_archive(settings_of(tmp_path, cache_size=10**12))
-    assert_sound(tmp_path, 4)
 
 
 def test_no_warehouse_is_reported(tmp_path: Path) -> None:
