@@ -44,7 +44,13 @@ class Fleet:
     others: Sweep  # what was swept while the caches in force were not those of the engines
 
 
-@pytest.fixture(scope="module", params=[("host", 60), ("host", 20), ("agent_id", 60), ("none", 20)])
+OTHER_FLEETS = [
+    pytest.param(each, marks=pytest.mark.torture)
+    for each in (("host", 20), ("agent_id", 60), ("none", 20))
+]
+
+
+@pytest.fixture(scope="module", params=[("host", 60), *OTHER_FLEETS])
 def fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Fleet:
     cache_by, size = request.param
     dice = np.random.default_rng(size)
