@@ -24,8 +24,9 @@ from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.make.drawn_scores import ENDED, Drawn, Row, draw, made, opened, row, write
 from tests.support.make.odd_scores import make
-from tests.support.make.planted import WEIGHTS, build_catalog, plant
+from tests.support.make.planted import WEIGHTS, plant
 from tests.support.make.publications import publish_nothing
+from tests.support.make.report_data import Gathered
 from tests.support.oracle.answers import ask_records, assert_same
 from tests.support.oracle.reports import Archive, Report
 
@@ -70,15 +71,9 @@ EMPTY_TOTALS = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a catalog whose tables each test replaces."""
-    return build_catalog(tmp_path_factory.mktemp("catalog")).parent
-
-
-@pytest.fixture(scope="module")
-def several(folder: Path) -> ReportData:
-    return gathered(folder, draw(SEVERAL))
+@pytest.fixture
+def several(drawn_report: Gathered) -> ReportData:
+    return drawn_report(SEVERAL)[1]
 
 
 def gathered(folder: Path, drawn: Drawn) -> ReportData:
@@ -114,10 +109,10 @@ def test_every_frame_is_a_field_and_has_an_sql_file() -> None:
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_law_the_report_of_drawn_scores_is_as_its_oracle(folder: Path) -> None:
+def test_law_the_report_of_drawn_scores_is_as_its_oracle(drawn_report: Gathered) -> None:
     for seed in range(EXAMPLES):
-        drawn = draw(seed)
-        Report(drawn.archive).assert_same(gathered(folder, drawn))
+        drawn, data = drawn_report(seed)
+        Report(drawn.archive).assert_same(data)
 
 
 @pytest.mark.telling

@@ -37,11 +37,6 @@ from tests.support.oracle.reports import Report
 from tests.support.oracle.sentences import assert_answered
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_catalog(tmp_path_factory.mktemp("findings")).parent
-
-
 def gathered(folder: Path) -> ReportData:
     with opened(folder) as connection:
         return with_parts(connection, gather(connection))

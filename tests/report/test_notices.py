@@ -15,8 +15,7 @@ from kp_batch.report.labels import ALL
 from kp_batch.report.notices import Notice, notices
 from kp_batch.warehouse.audits import AuditResult
 from tests.support.make import drawn_scores
-from tests.support.make.drawn_scores import Drawn, draw, made, opened, write
-from tests.support.make.planted import build_catalog
+from tests.support.make.drawn_scores import Drawn, made, opened, write
 from tests.support.make.report_data import (
     EMPTY,
     FINGERPRINTS,
@@ -25,6 +24,7 @@ from tests.support.make.report_data import (
     RUN,
     SETTINGS,
     TOTALS,
+    Gathered,
     counting,
     failing,
     of_domains,
@@ -373,19 +373,12 @@ def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_catalog(tmp_path_factory.mktemp("drawn"))
-
-
 @pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_noticed_of_a_drawn_archive_is_true(catalog: Path, seed: int) -> None:
-    drawn = draw(seed)
-    write(drawn, catalog.parent)
-    with opened(catalog.parent) as connection:
-        told = notices(gather(connection))
+def test_what_is_noticed_of_a_drawn_archive_is_true(drawn_report: Gathered, seed: int) -> None:
+    drawn, data = drawn_report(seed)
+    told = notices(data)
     wanted = [*told_by(Report(drawn.archive))]
     found = [notice for notice in told if notice.code not in ("incomparable", "shifted")]
     assert sorted((notice.code, notice.sentence) for notice in found) == sorted(wanted)
@@ -397,26 +390,26 @@ def _compare(drawn: Drawn) -> bool:
     return before["encoder_id"].keys() == last["encoder_id"].keys()
 
 
-def told_of(catalog: Path, drawn: Drawn) -> list[str]:
-    write(drawn, catalog.parent)
-    with opened(catalog.parent) as connection:
+def told_of(folder: Path, drawn: Drawn) -> list[str]:
+    write(drawn, folder)
+    with opened(folder) as connection:
         return [notice.sentence for notice in notices(gather(connection))]
 
 
 @pytest.mark.slow
-def test_of_one_trace_and_of_none_nothing_false_is_said(catalog: Path) -> None:
+def test_of_one_trace_and_of_none_nothing_false_is_said(folder: Path) -> None:
     one = drawn_scores.row(1, recorded_score=None)
-    assert told_of(catalog, made([one], [one])) == [
+    assert told_of(folder, made([one], [one])) == [
         "Since the previous run: as many traces; mean score the same, median the same.",
         ALL_ACCEPTED,
     ]
-    assert told_of(catalog, made([one])) == [
+    assert told_of(folder, made([one])) == [
         f"New since the previous run: {one['task_domain']}.",
         ALL_ACCEPTED,
     ]
-    assert told_of(catalog, made([], [one], reasons=[["no_steps"]])) == [
+    assert told_of(folder, made([], [one], reasons=[["no_steps"]])) == [
         NONE_SCORED,
         f"Gone since the previous run: {one['task_domain']}.",
         f"{REFUSED}no_steps 1.",
     ]
-    assert told_of(catalog, made([])) == [NONE_SCORED, ALL_ACCEPTED]
+    assert told_of(folder, made([])) == [NONE_SCORED, ALL_ACCEPTED]

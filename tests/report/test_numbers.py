@@ -1,6 +1,5 @@
 """The four numbers of each scope: value, doubt, and what must be known of it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -9,41 +8,40 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.report.data import gather
+from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.numbers import Number, numbers
 from kp_batch.report.periods import Span
-from tests.support.make.drawn_scores import draw, opened, write
+from tests.support.make.drawn_scores import opened, write
 from tests.support.make.odd_scores import make
-from tests.support.make.planted import build_catalog
-from tests.support.make.report_data import EMPTY, QUIET
+from tests.support.make.report_data import EMPTY, QUIET, Gathered
 from tests.support.oracle.answers import is_near
 from tests.support.oracle.doubts import before
 from tests.support.oracle.findings import changes, domain_changes
 from tests.support.oracle.reports import Report, means
 from tests.support.oracle.statistics import median
 
-ARCHIVES: dict[str, Callable[[], Any]] = {
-    name: lambda name=name: make(name)
-    for name in ("as planted", "small domains", "one task", "one trace")
-}
-ARCHIVES |= {f"seed {seed}": lambda seed=seed: draw(seed) for seed in range(8)}
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_catalog(tmp_path_factory.mktemp("numbers")).parent
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["as planted", "small domains", "one task", "one trace"])
+def test_every_number_is_what_plain_loops_make(folder: Path, name: str) -> None:
+    archive = make(name)
+    write(archive, folder)
+    with opened(folder) as connection:
+        data = gather(connection)
+    _assert_numbers(data, Report(archive.archive))
 
 
 @pytest.mark.telling
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ARCHIVES)
-def test_every_number_is_what_plain_loops_make(folder: Path, name: str) -> None:
-    archive = ARCHIVES[name]()
-    write(archive, folder)
-    with opened(folder) as connection:
-        data = gather(connection)
-    report = Report(archive.archive)
+@pytest.mark.parametrize("seed", range(8))
+def test_so_is_every_number_of_a_drawn_archive(drawn_report: Gathered, seed: int) -> None:
+    drawn, data = drawn_report(seed)
+    _assert_numbers(data, Report(drawn.archive))
+
+
+def _assert_numbers(data: ReportData, report: Report) -> None:
     for scope in data.scopes:
         found = numbers(data, scope)
         assert [number.code for number in found] == ["traces", "mean", "worth_sharing"]

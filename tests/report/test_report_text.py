@@ -34,9 +34,9 @@ from kp_batch.report.trace_details import Traces
 from kp_batch.text import code, printable, shortened
 from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import trace, write_jsonl
-from tests.support.make.drawn_scores import draw, opened, write
+from tests.support.make.drawn_scores import opened
 from tests.support.make.planted import build_catalog, plant
-from tests.support.make.report_data import EMPTY, RUN, failing, rows
+from tests.support.make.report_data import EMPTY, RUN, Gathered, failing, rows
 from tests.support.make.sample import write_sample
 
 # As an archive may hold them; beside each, how it is written inside a code span.
@@ -138,11 +138,6 @@ def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path:
 
 
 @pytest.fixture(scope="module")
-def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_catalog(tmp_path_factory.mktemp("drawn"))
-
-
-@pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[ReportData, pl.DataFrame]:
     """The data of an archive in which there is much to find, and its scores."""
     scores, catalog = plant(1).rows, build_catalog(tmp_path_factory.mktemp("planted"))
@@ -197,13 +192,13 @@ def sourced(found: Mapping[str, Any]) -> str:
 @pytest.mark.parametrize(("seed", "most"), [(None, 2), (2, 3), (13, 3)])
 def test_markdown_says_the_numbers_and_sentences(
     planted: tuple[ReportData, pl.DataFrame],
-    catalog: Path,
+    drawn_report: Gathered,
     monkeypatch: pytest.MonkeyPatch,
     seed: int | None,
     most: int,
 ) -> None:
     monkeypatch.setattr(module, "OF_A_DOMAIN", most)
-    data = planted[0] if seed is None else drawn_data(seed, catalog)
+    data = planted[0] if seed is None else drawn_report(seed)[1]
     told, shown = told_of(data), rendered(markdown(data))
     of_all, *of_domains = told["scopes"]
     warnings = [notice["sentence"] for notice in told["notices"] if notice["is_warning"]]
@@ -228,12 +223,6 @@ def test_markdown_says_the_numbers_and_sentences(
         + notes
     )
     assert items[len(items) - len(notes) :] == notes
-
-
-def drawn_data(seed: int, catalog: Path) -> ReportData:
-    write(draw(seed), catalog.parent)
-    with opened(catalog.parent) as connection:
-        return gather(connection)
 
 
 def further_of(of_domain: Sequence[Mapping[str, Any]], of_all: Sequence[Mapping[str, Any]]) -> Any:
@@ -284,9 +273,9 @@ def test_the_page_says_what_markdown_says(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_of_domains_that_share_a_label_the_page_does_not_say_that_nothing_stands_out(
-    catalog: Path,
+    drawn_report: Gathered,
 ) -> None:
-    data = drawn_data(2, catalog)
+    data = drawn_report(2)[1]
     assert data.others is not None
     text = page(replace(data, traces=data.traces.clear()), Traces({}, None))
     shown = text.split('<div data-scope="')[-1].partition("</section>\n</div>")[0]

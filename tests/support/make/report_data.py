@@ -1,6 +1,6 @@
 """Data of a report of one domain, in which there is nothing to notice."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -11,6 +11,9 @@ from kp_batch.report.data import FRAMES, ReportData
 from kp_batch.report.labels import ALL
 from kp_batch.report.periods import Span
 from kp_batch.warehouse.run_record import RunCounts, RunRecord
+from tests.support.make.drawn_scores import Drawn
+
+Gathered = Callable[[int], tuple[Drawn, ReportData]]  # of a seed; see the fixture drawn_report
 
 SETTINGS: Mapping[str, Any] = {
     "cache_size": 1000,
