@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from shutil import disk_usage
+from typing import cast
 from uuid import uuid4
 
 import pytest
@@ -247,7 +248,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 def slow_quick_tests(passed: Iterable[pytest.TestReport]) -> list[str]:
     """What to say of quick tests that took too long."""
-    took = [(each.nodeid, dict(each.user_properties)[TAKEN]) for each in passed]
+    took = ((each.nodeid, cast("float", dict(each.user_properties)[TAKEN])) for each in passed)
     return [
         f"{name} took {seconds:.1f} s of processor time, and a quick test may take {QUICK_S}: "
         "make it cheaper, or mark it `slow`"

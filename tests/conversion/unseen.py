@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.support.formats import sessions
-from tests.support.formats.agent_runs import START, TRACE, Row
+from tests.support.formats.agent_dialects import Row
+from tests.support.formats.agent_runs import START, TRACE
 from tests.support.formats.sessions import BROWSER, FILES, HINT, REMINDER
 
 TEXT = "unseen"

@@ -24,7 +24,10 @@ WRITES = ("run", "rollback", "forget")  # whose note is that of a row in `runs`
 REMOVES = ("vacuum", "forget")  # files of past states, which somebody may be reading
 # Of a command that was refused, or of a reader whose files another one removed meanwhile.
 _LOST = (KpBatchError, ComputeError, FileNotFoundError)
-LIMITS = {"max_reject_share": 1, **dict.fromkeys(("max_removed", "max_gone"), "100%")}
+LIMITS: dict[str, Any] = {
+    "max_reject_share": 1,
+    **dict.fromkeys(("max_removed", "max_gone"), "100%"),
+}
 _WHOLE = """
     SELECT
         (SELECT note FROM runs WHERE run_id = latest()) AS note,

@@ -59,6 +59,7 @@ def command_line(commands: Iterable[Command], folder: Path, log: Log, kill_after
                 _, complaints = process.communicate(timeout=kill_after)
             except subprocess.TimeoutExpired:
                 process.kill()
+                assert process.stderr
                 process.stderr.close()  # a child of it may have it, too
                 continue
         is_busy = "another run is writing" in complaints

@@ -31,7 +31,7 @@ def assert_linear(
     assert all(event.command.does in WRITES for event in writers), notes
     _assert_in_time(writers)
     _assert_ended_well(of_this, notes)
-    asked = {_question(event) for event in of_this if _question(event)}
+    asked = {question for event in of_this if (question := _question(event))}
     commands = [*firsts, *(event.command for event in writers)]
     states = [*_states(folder, on, commands, asked)][len(firsts) - 1 :]
     for event in of_this:

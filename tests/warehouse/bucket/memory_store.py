@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import md5
 from itertools import chain, repeat
 from pathlib import Path
@@ -26,19 +27,20 @@ class KilledError(BaseException):
     """What ends a process at once: nothing that it asks for afterwards is done."""
 
 
+@dataclass(frozen=True, eq=False)
 class MemoryStore(Store):
     """The objects of a bucket, as one who asks sees them; an ETag is of the content, as S3's.
 
     Args:
+        url: of the bucket.
         held: the objects, by their paths.
         turn: called before each request; returns what becomes of it: it is refused, its answer is
             lost, its answer is lost and it is tried again, its writer is killed before or after it,
             or nothing special.
     """
 
-    def __init__(self, held: dict[str, bytes], turn: Callable[[], str | None]) -> None:
-        super().__init__("memory://")
-        self.__dict__.update(held=held, turn=turn)
+    held: dict[str, bytes]
+    turn: Callable[[], str | None]
 
     def _asked(self, answer: Callable[[], Any]) -> Any:
         fault = self.turn()

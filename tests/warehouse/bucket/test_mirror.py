@@ -87,7 +87,7 @@ class World:
 
         folder = self.folder / f"{number}"
         folder.mkdir(exist_ok=True)
-        _STORES[folder] = MemoryStore(self.objects, turn)
+        _STORES[folder] = MemoryStore("memory://", self.objects, turn)
         return folder
 
     def mirror(self, number: int | None) -> Mirror:
