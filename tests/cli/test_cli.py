@@ -717,9 +717,6 @@ WEIGHT_OF_NOVELTY = {
 @pytest.mark.parametrize(
     ("expected", "settings"),
     [
-        ("cap1000", ["--cache-size", "1000", "--ttl", "none"]),
-        ("cap8", ["--cache-size", "8", "--ttl", "none"]),
-        ("cap1000_ttl1h", ["--cache-size", "1000", "--ttl", "1h"]),
         ("cap8_ttl1h", ["--cache-size", "8", "--ttl", "60m"]),
         ("no_embedder", ["--embedder", "none"]),
     ],
@@ -751,5 +748,5 @@ def test_the_golden_archive_through_a_whole_run(
 
 @pytest.fixture(scope="module")
 def golden_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all the runs, so that the texts are embedded once."""
+    """One for both runs."""
     return tmp_path_factory.mktemp("golden") / "warehouse"

@@ -160,22 +160,18 @@ def test_another_embedder_is_told_with_its_line_where_texts_cannot_be_read_any_m
     assert "; go back with --embedder none, bring" in night("--embedder", "hashing")[1]
 
 
-def test_a_scratch_warehouse_takes_the_settings_and_says_so(made: Path, tmp_path: Path) -> None:
-    change(made, "# cache_size = 1000", "cache_size = 2")
-    done = invoke("run", "--no-prefect", "--warehouse", tmp_path / "scratch")
-    assert done.returncode == 0, done.stderr
-    assert "scratch takes the settings of kp_batch.toml, which has another" in done.stderr
-    assert require_manifest(tmp_path / "scratch").settings["cache_size"] == 2
-    assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
-
-
-def test_a_scratch_warehouse_excludes_what_the_project_excludes_each_night(
+def test_a_scratch_warehouse_takes_what_the_project_sets_each_night_and_says_so(
     made: Path, tmp_path: Path
 ) -> None:
     (made / "archive" / "bad.jsonl").write_text("{}\n")
+    change(made, "# cache_size = 1000", "cache_size = 2")
     change(made, "# exclude = []", 'exclude = ["bad.jsonl"]')
-    for _ in range(2):
-        assert night("--warehouse", tmp_path / "scratch")[0] == 0
+    done = invoke("run", "--no-prefect", "--warehouse", tmp_path / "scratch")
+    assert done.returncode == 0, done.stderr
+    assert "scratch takes the settings of kp_batch.toml, which has another" in done.stderr
+    assert night("--warehouse", tmp_path / "scratch")[0] == 0
+    assert require_manifest(tmp_path / "scratch").settings["cache_size"] == 2
+    assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
     told = invoke("sql", "FROM files", "--json", "--warehouse", tmp_path / "scratch")
     assert [row["status"] for row in json.loads(told.stdout)] == ["read"]
 

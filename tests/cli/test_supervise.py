@@ -225,17 +225,14 @@ def test_the_child_fits_the_terminal_of_the_command() -> None:
     assert (done.returncode, done.stderr) == (0, b"57\n")
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]], ids=str)
-def test_a_run_that_is_published_is_done_though_nobody_reads_its_result(
-    tmp_path: Path, options: list[str]
-) -> None:
+def test_a_run_that_is_published_is_done_though_nobody_reads_its_result(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     words = ["run", tmp_path / "a.jsonl", "--warehouse", tmp_path / "w", "--embedder", "none"]
-    words.append("--report")
+    words += ["--report", "--json"]
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        command([*words, *options]), stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        command(words), stdout=write, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(write)
     assert done.returncode == 0, done.stderr
@@ -486,7 +483,6 @@ class Blocked:
     def commands(self) -> dict[str, list[object]]:
         own = ["--warehouse", self.warehouse]
         return {
-            "verify": ["verify", *own],
             "export": ["export", *own, "--min-score", 0, "-o", self.output / "a.jsonl"],
             "score": ["score", self.file],
             "forget": ["forget", "--from", self.file, *own],
@@ -515,7 +511,7 @@ def test_a_signal_ends_a_verification_within_two_seconds(blocked: Blocked, tempo
 
 
 @linux
-@pytest.mark.parametrize("name", ["verify", "export", "score", "forget"])
+@pytest.mark.parametrize("name", ["export", "score", "forget"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     blocked: Blocked, temporary: Path, name: str, number: signal.Signals
@@ -619,11 +615,9 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("full", "size", "command"),
     [
-        ("scratch", "8k", "export -o traces.jsonl"),
         ("scratch", "24k", "forget a0 --dry-run"),
         ("scratch", "8k", "import atif session.json -o archive"),
         ("output", "8k", "export -o full/traces.jsonl"),
-        ("output", "8k", "import atif session.json -o full/archive"),
     ],
 )
 def test_a_full_disk_is_reported_in_one_line_and_nothing_is_left(
@@ -637,6 +631,6 @@ def test_a_full_disk_is_reported_in_one_line_and_nothing_is_left(
     done = subprocess.run([*launcher, *words], capture_output=True, text=True, check=True)
     status, line, *leftovers = done.stdout.splitlines()
     assert (status, leftovers) == ("1", [])
-    where = f"{scored}/full" if full == "scratch" else "full(/archive(/_import)?)?"
+    where = f"{scored}/full" if full == "scratch" else "full"
     lack = r"more is needed than the 0\.\d MB that are left there now"
     assert re.fullmatch(f"kp-batch: the disk of {where} is full: {lack}; free some space", line)
