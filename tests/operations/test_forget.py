@@ -193,7 +193,7 @@ def test_what_a_killed_one_left_is_reported_and_removed(
     assert listing(warehouse) == before
     done = forget(warehouse, ["kp:trace:1"])
     assert facts(done) == facts(dry)
-    assert (done.finishes, done.run_id) == (True, None)
+    assert (done.finishes, done.run_id, done.vectors, done.leftovers) == (True, None, 1, 0)
     assert readable(folder) == could_be_read
     assert not forget(warehouse, ["kp:trace:1"]).finishes
 

@@ -102,12 +102,6 @@ def test_zero_vectors_are_like_none_and_equal_ones_are_whatever_the_rounding(
     assert (result.exact_repeats, result.compared, result.near_repeats) == (1, 4, 1)
 
 
-def test_one_trace_repeats_none(tmp_path: Path) -> None:
-    write(tmp_path, 0)
-    rescore_archive(settings_of(tmp_path))
-    assert found(tmp_path) == Redundancy(0.95, Hashing.encoder_id, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
-
-
 def test_the_traces_of_another_encoder_do_not_count(eight: Path) -> None:
     set_encoder(eight / "warehouse", ("t0", "t7"), "another")
     result = found(eight, 0.4)

@@ -79,14 +79,15 @@ PROFILE = (
 )
 
 
-@pytest.mark.parametrize("embedder", ["hashing", "none"])
+@pytest.mark.parametrize(
+    "changes", [{"cache_size": 3}, {"cache_size": 4, "ttl": "2h"}, {"embedder": "none"}], ids=str
+)
 def test_law_beside_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
-    tmp_path: Path, embedder: str
+    tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     write(tmp_path, *range(8))
     (tmp_path / "profiles.toml").write_text(PROFILE)
-    own = {"profiles": str(tmp_path / "profiles.toml"), "ttl": "2h", "cache_size": 4}
-    settings = settings_of(tmp_path, embedder=embedder, **own)
+    settings = settings_of(tmp_path, profiles=str(tmp_path / "profiles.toml"), **changes)
     rescore_archive(settings)
     moment = datetime(2026, 1, 6, 1, 30, tzinfo=UTC)
     words = {"new": "fix the tests", "t3": "sum the rows"}

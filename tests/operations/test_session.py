@@ -304,6 +304,12 @@ def test_the_first_trace_is_scored_as_the_command_scores_it(made: RescoreConfig)
         new = came(name, words)
         assert session.evaluate(new, NOON) == beside(made, new)
         session.reset()
+    # Of those before, later ones meet none either.
+    both = [session, Session(made.warehouse)]
+    for number in range(2):
+        new = came(str(number), "plan a trip")
+        one, other = (each.evaluate(new, NOON) for each in both)
+        assert one == other
 
 
 @pytest.mark.slow

@@ -71,19 +71,6 @@ def test_nothing_is_similar_to_a_zero_vector_nor_is_one_to_anything(eight: Path)
     assert "its vector is zero, and similar to none" in text
 
 
-def test_of_equal_ones_the_oldest_come_first_and_none_is_left_out(tmp_path: Path) -> None:
-    same = {"created_at": "2026-01-05T20:00:00.000001Z"}
-    traces = [said(0, "sum the rows", id=name, **same) for name in "cab"]
-    other = said(1, "Sum, the rows!", id="d")  # another text of the same vector
-    far = [said(2, words, id=words) for words in ("plan a trip", "fix the import")]
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [*traces, other, *far])
-    rescore_archive(settings_of(tmp_path))
-    assert ids(found(tmp_path, "d", 2)) == ["a", "b"]
-    assert ids(found(tmp_path, "a", 3)) == ["b", "c", "d"]
-    nearest = found(tmp_path, "a", 3).nearest
-    assert [each["is_same_text"] for each in nearest] == [True, True, False]
-
-
 def test_vectors_of_no_trace_any_more_are_passed_over(eight: Path) -> None:
     # Nearly all of the nearest are of traces that the archive has no more.
     gone = [
