@@ -83,7 +83,6 @@ WAYS: dict[str, Callable[[list[Work]], list[list[str]]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.telling
 def test_runs_at_once_leave_and_tell_what_they_do_one_after_the_other(tmp_path: Path) -> None:
     write_archives(tmp_path, 400)
     before = threadpool_info()

@@ -36,7 +36,6 @@ def interrupt_all(folder: Path, settings: dict[str, Any], moments: int) -> list[
 
 
 @pytest.mark.process
-@pytest.mark.telling
 def test_a_run_is_interrupted_in_each_step_and_the_next_one_does_its_work(tmp_path: Path) -> None:
     write_traces(tmp_path / "archive", Traces(6_000, days=6, files=3))
     settings = {"embedder": "hashing", "cache_size": 1_000, "report": True}
