@@ -228,15 +228,21 @@ def test_the_child_fits_the_terminal_of_the_command() -> None:
 def test_a_run_that_is_published_is_done_though_nobody_reads_its_result(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     words = ["run", tmp_path / "a.jsonl", "--warehouse", tmp_path / "w", "--embedder", "none"]
-    words += ["--report", "--json"]
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        command(words), stdout=write, stderr=subprocess.PIPE, text=True, check=False
-    )
-    os.close(write)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.endswith(f"the report is in {tmp_path}/w/report.html\n")
+    stderr: list[str] = []
+    for options in (["--json"], ["--threshold", "0.5", "--report"]):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run(
+            command([*words, *options]),
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        os.close(write)
+        assert done.returncode == 0, done.stderr
+        stderr.append(done.stderr)
+    assert stderr[-1].endswith(f"the report is in {tmp_path}/w/report.html\n")
 
 
 @pytest.mark.telling
