@@ -41,8 +41,7 @@ from tests.support.kill.removal import (
     settings_of,
     write,
 )
-from tests.support.make.encoders import write_bag_of_words
-from tests.support.make.publications import files_of
+from tests.support.make.publications import files_of, publish_tables
 from tests.support.oracle.tables import tables
 from tests.support.processes.commands import invoke
 from tests.support.read.folders import keep, listing, restore
@@ -492,18 +491,14 @@ def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
     assert ask_rows(settings.warehouse, "SELECT count(*) FROM scores") == [(0,)]
 
 
-def test_forgetting_and_sweeping_need_no_model(tmp_path: Path) -> None:
-    write_bag_of_words(tmp_path / "model")
-    words = ("fix", "import", "export", "sum", "rows", "fix rows", "sum rows", "fix import", "sums")
-    write(tmp_path, {"a.jsonl": [said(n, each, 8 + n) for n, each in enumerate(words)]})
-    own = settings_of(tmp_path, embedder=str(tmp_path / "model"), cache_size=2)
-    rescore_archive(own)
-    encoder = ask_rows(own.warehouse, "SELECT DISTINCT encoder_id FROM scores")
-    shutil.rmtree(tmp_path / "model")
-    assert sweep(own.warehouse).traces == 9
-    result = forget(own.warehouse, ["kp:trace:4"])
-    assert (result.traces, result.replayed, result.restated, result.vectors) == (1, 2, 2, 1)
-    assert ask_rows(own.warehouse, "SELECT DISTINCT encoder_id FROM scores") == encoder
+def test_forgetting_and_sweeping_need_no_model(warehouse: Path) -> None:
+    manifest = published(warehouse)
+    gone = {**manifest.settings, "embedder": str(warehouse.with_name("model"))}
+    publish_tables(warehouse, replace(manifest, settings=gone))
+    encoder = ask_rows(warehouse, "SELECT DISTINCT encoder_id FROM scores")
+    assert sweep(warehouse).traces == 5
+    assert forget(warehouse, ["kp:trace:1"]).replayed == 4
+    assert ask_rows(warehouse, "SELECT DISTINCT encoder_id FROM scores") == encoder
 
 
 def test_a_temporary_folder_of_a_dry_run_may_have_any_name(
