@@ -18,7 +18,6 @@ def test_private_names_are_used_where_they_are_defined() -> None:
     sources = ROOT.glob("kp_batch/**/*.py")
     names = {str(path): unused(path.read_text("utf-8")) for path in sources}
     assert len(names) > 100
-    assert len(names) > 100
     assert {path: names for path, names in names.items() if names} == {}
 
 

@@ -1,6 +1,7 @@
 """An archive in which nothing is as one would like it, and runs over it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,19 @@ def made(at: str, objective: str, steps: Sequence[Any] = tuple(_PAIR), **more: A
 
 def met_empty(own: Any, settings: Settings, by: float = 0.0) -> Any:
     """The trace with the score that a live engine with an empty cache gave it, or one near it."""
-    when = datetime.fromisoformat(own["metadata"]["created_at"])
-    row = {**facts(own), "novelty": 0.5, "created_at": when}
-    own["metadata"]["quality_score"] = weighted(row, settings)["score"] + by
+    own["metadata"]["quality_score"] = score_if_empty(own, settings) + by
     return own
 
 
+def score_if_empty(own: Any, settings: Settings) -> float:
+    """The score of a trace that meets an empty cache."""
+    when = datetime.fromisoformat(own["metadata"]["created_at"])
+    row = {**facts(own), "novelty": 0.5, "created_at": when}
+    return float(weighted(row, settings)["score"])
+
+
 HASHING = Settings(threshold=0.6)
-GROUPED = Settings(
+_WEIGHTED = Settings(
     cache_size=3,
     ttl=timedelta(hours=1),
     cache_by=("agent_id",),
@@ -61,6 +67,10 @@ GROUPED = Settings(
         "finance": [(datetime(2026, 1, 7, tzinfo=UTC), (0.5, 0.0, 0.25, 0.25))],
     },
 )
+
+# The only one of its agent: it meets an empty cache, and its score is the threshold to the bit.
+_AT_THE_THRESHOLD = made("06T08:33", "Weigh the ship", agent_id="f", confidence=0.3)
+GROUPED = replace(_WEIGHTED, threshold=score_if_empty(_AT_THE_THRESHOLD, _WEIGHTED))
 
 PRUNED = Settings(cache_size=1, cache_by=("host",), threshold=0.45)
 
@@ -92,6 +102,7 @@ def _second() -> list[Any]:
         made("06T08:30", "Sum up the contract", task_domain="legal", agent_id="c"),
         made("06T08:31", "Sum up the contract", task_domain="Legal", visibility="private"),
         made("06T08:32", "Sum up the contract", _TOOLS, task_domain="legal", quality_score=0.0),
+        _AT_THE_THRESHOLD,
         met_empty(made("06T08:40", "Fix the import", agent_id="b"), HASHING),
         met_empty(made("06T08:41", "Fix the import", framework="x"), HASHING, by=5e-7),
         met_empty(made("06T08:42", "Fix the import"), HASHING, by=2e-6),
