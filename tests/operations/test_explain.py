@@ -43,11 +43,6 @@ def explained(folder: Path, name: str) -> Explanation:
     return explain(folder / "warehouse", name)
 
 
-def of_ties(folder: Path) -> None:
-    write(folder, *range(8), created_at="2026-01-05T20:00:00.000001Z")
-    rescore_archive(settings_of(folder))
-
-
 def without_an_encoder(folder: Path) -> None:
     write(folder, *range(8))
     rescore_archive(settings_of(folder, embedder="none"))
@@ -61,7 +56,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-@pytest.mark.parametrize("made", [of_ties, of_several_caches, without_an_encoder], indirect=True)
+@pytest.mark.parametrize("made", [of_several_caches, without_an_encoder], indirect=True)
 def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
     settings = settings_of(made)
     rows = ask_rows(settings.warehouse, "SELECT * FROM scores USING SAMPLE 8 ROWS (reservoir, 7)")

@@ -114,11 +114,10 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
     return scored(folder, folder / "archive", threshold=0.6, cache_by="agent_id")
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
 def test_an_export_of_all_is_scored_as_its_archive_and_keeps_the_skills(
-    sample: RescoreConfig, tmp_path: Path, ending: str
+    sample: RescoreConfig, tmp_path: Path
 ) -> None:
-    path = tmp_path / f"all.{ending}"
+    path = tmp_path / "all.parquet"
     assert exported(sample.warehouse, path) == ExportResult(120, 120, 0, 0, {}, ())
     run_config = scored(tmp_path, path, threshold=0.6, cache_by="agent_id")
     again = scores(run_config)

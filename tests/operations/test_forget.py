@@ -31,7 +31,6 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.support.kill.removal import (
-    assert_same,
     can_be_read,
     killed_in_removal,
     left_by_three_runs,
@@ -275,20 +274,6 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     before = listing(warehouse)
     forget(warehouse, ["kp:trace:1"])
     assert listing(warehouse) == before
-
-
-def test_what_fails_before_it_is_published_leaves_all_as_it_was(
-    warehouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = tables(warehouse)
-    with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.pipeline.rescore, "publish_success", failing_to_write)
-        with pytest.raises(OSError, match="full"):
-            forget(warehouse, ["kp:trace:1"])
-    assert_same(tables(warehouse), before)
-    assert not Layout(warehouse).forgetting.exists()
-    result = forget(warehouse, ["kp:trace:1"])
-    assert (result.traces, result.finishes) == (1, False)
 
 
 def test_a_vacuum_joins_what_grows_and_earlier_runs_are_read_from_that(warehouse: Path) -> None:

@@ -128,6 +128,7 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.torture
 def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     tmp_path: Path, scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -309,7 +309,7 @@ def test_neither_vacuum_nor_forget_waits_for_another_writer(nights: ThreeRuns) -
     assert (parquet(nights.warehouse), published(nights.warehouse)) == before
 
 
-@pytest.mark.parametrize("work", ["unlink", "prune_vectors", "merge_small", "publish"])
+@pytest.mark.parametrize("work", ["unlink", "merge_small", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: ThreeRuns, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
