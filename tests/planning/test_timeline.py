@@ -120,7 +120,7 @@ def compared(rows: MergedRows, cache: Cache, batch: int = 100) -> NewWindows:
 
 @pytest.mark.telling
 @pytest.mark.slow
-@settings(max_examples=2_000)
+@settings(max_examples=500)
 @given(timelines=changed_timelines(), before=caches, now=caches, batch=st.integers(1, 9))
 @example(timelines=([], []), before=Cache(1, None), now=Cache(1, None), batch=1)
 @example(
@@ -134,42 +134,16 @@ def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
 ) -> None:
     old, new = timelines
     new_windows = windows(new, now)
-    for earlier in (before, now):
+    # With the cache of before, the lengths of windows decide nothing.
+    for earlier, other in ((before, before != now), (now, True), (now, False)):
         old_windows = windows(old, earlier)
         sizes = {trace: len(window) for trace, window in old_windows.items()}
-        result = compared(merged(old, new, sizes, other=earlier != now), now, batch)
+        result = compared(merged(old, new, sizes, other=other), now, batch)
         assert result.changed.tolist() == [
             old_windows.get(trace) != new_windows[trace] for trace in new
         ]
         sizes_now = (np.arange(len(new)) - result.start).tolist()
         assert sizes_now == [len(new_windows[trace]) for trace in new]
-
-
-@pytest.mark.telling
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(timelines=changed_timelines(), cache=caches)
-def test_law_with_the_cache_of_before_the_lengths_of_windows_decide_nothing(
-    timelines: tuple[list[Trace], list[Trace]], cache: Cache
-) -> None:
-    old, new = timelines
-    sizes = {trace: len(window) for trace, window in windows(old, cache).items()}
-    with_lengths, without = (
-        compared(merged(old, new, sizes, other=other), cache) for other in (True, False)
-    )
-    assert with_lengths.changed.tolist() == without.changed.tolist()
-
-
-@pytest.mark.slow
-@settings(max_examples=300)
-@given(timelines=changed_timelines(), cache=caches)
-def test_law_without_groups_the_windows_are_those_of_the_replay(
-    timelines: tuple[list[Trace], list[Trace]], cache: Cache
-) -> None:
-    new = sorted(trace._replace(group=0) for trace in timelines[1])
-    times = np.array([trace.second * 1_000_000 for trace in new], dtype=np.int64)
-    start = compared(merged([], new, {}, other=False), cache).start
-    assert start.tolist() == window_starts(times, *cache).tolist()
 
 
 TIMELINE = [Trace(0, second, f"id{second}") for second in range(6)]
@@ -224,7 +198,7 @@ def marked_timelines(draw: st.DrawFn) -> tuple[Bools, Int64s]:
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(marked_timelines(), st.integers(1, 8))
 def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     timeline: tuple[Bools, Int64s], batch: int
@@ -240,7 +214,7 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(marked_timelines(), st.integers(1, 8))
 def test_law_every_marked_row_is_in_one_span_with_its_whole_window(
     timeline: tuple[Bools, Int64s], limit: int
@@ -331,7 +305,7 @@ group_days = st.tuples(st.integers(0, 2), st.integers(0, 20))
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.dictionaries(group_days, st.integers(1, 9), max_size=30),
     st.sets(group_days, max_size=4),
