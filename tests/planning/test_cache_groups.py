@@ -159,7 +159,7 @@ def test_keys_are_those_below_the_outermost_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("cache_by", "count", "of_group"),
-    [("agent_id", 3, "none"), ("host", 4, "none"), ("agent_id+host", 12, "agent_id")],
+    [("host", 4, "none"), ("agent_id+host", 12, "agent_id")],
 )
 def test_each_group_has_the_scores_of_a_warehouse_of_its_own(
     folder: Path, tmp_path: Path, cache_by: str, count: int, of_group: str

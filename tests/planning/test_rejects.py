@@ -209,17 +209,16 @@ def test_rejects_are_reported_anew_once_the_words_differ(
     assert archive.run().run_id is None
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3])
-def test_however_many_rows_are_held_at_once_a_plan_refuses_the_same_and_opens_no_file(
-    first: Archive, monkeypatch: pytest.MonkeyPatch, rows: int
+def test_a_plan_that_holds_few_rows_at_once_refuses_the_same_and_opens_no_file(
+    first: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plan_without_files(*args: Any) -> Plan:
         shutil.rmtree(first.files)
         return make_plan(*args)
 
     monkeypatch.setattr(kp_batch.pipeline.rescore, "make_plan", plan_without_files)
-    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", rows)
-    monkeypatch.setattr(kp_batch.planning.rejects, "PART_ROWS", rows)
+    monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 2)
+    monkeypatch.setattr(kp_batch.planning.rejects, "PART_ROWS", 2)
     first.run()
     assert first.refused() == [SUPERSEDED, BAD, WORSE, *LATER]
     raw = [text for *_, text in first.ask(REFUSED)]
