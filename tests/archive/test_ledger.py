@@ -187,24 +187,16 @@ def test_what_is_known_is_not_even_hashed_and_a_touched_file_not_read(night: Nig
     assert night.hashed == []  # its time is remembered, though there was no run
 
 
-@pytest.mark.parametrize("replaced", [False, True])
 def test_other_content_of_the_same_length_and_time_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replaced: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.ingest.scan, "_SETTLED_NS", -(10**18))
     settings = config(tmp_path, tmp_path / "archive", embedder="none")
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="a1")])
     rescore_archive(settings)
     stat = path.stat()
-    corrected = path.read_bytes().replace(b'"a1"', b'"a2"')
-    if replaced:
-        other = tmp_path / "other"
-        other.write_bytes(corrected)
-        os.utime(other, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
-        other.rename(path)
-    else:
-        path.write_bytes(corrected)
-        os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    path.write_bytes(path.read_bytes().replace(b'"a1"', b'"a2"'))
+    os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
     assert rescore_archive(settings).run_id
     assert runs.ask(settings, "SELECT trace_id FROM scores") == [("a2",)]
 
@@ -430,19 +422,18 @@ def test_an_unreadable_file_that_is_gone_is_no_reject_until_it_is_back(first: Ni
     assert len(first.ids) == 13
 
 
-@pytest.mark.parametrize("stricter", [False, True])
 def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
-    night: Night, monkeypatch: pytest.MonkeyPatch, *, stricter: bool
+    night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The new version refuses a row as well."""
     (night.archive / "b.jsonl").rename(night.archive / "z.jsonl")
     for module in (kp_batch.ingest.stage, kp_batch.ingest.scan):
         monkeypatch.setattr(module, "VERSION", "-v99")
-    if stricter:
-        is_refused = pl.when(trace_id="b1").then(pl.lit(["empty_domain"])).otherwise(reasons())
-        monkeypatch.setattr(kp_batch.ingest.staged_rows, "reasons", lambda: is_refused)
+    is_refused = pl.when(trace_id="b1").then(pl.lit(["empty_domain"])).otherwise(reasons())
+    monkeypatch.setattr(kp_batch.ingest.staged_rows, "reasons", lambda: is_refused)
     counts = night.run(max_reject_share=1).counts
     assert (counts.rows, counts.rows_kept, counts.duplicates, counts.superseded) == (5, 0, 0, 0)
-    assert (counts.accepted, counts.rejected) == (5 - stricter, stricter)
+    assert (counts.accepted, counts.rejected) == (4, 1)
     assert verify(night.warehouse, traces=9, seed=1, embed=False).missing == 0
 
 
@@ -749,28 +740,6 @@ def quiet_stderr(night: Night, capsys: pytest.CaptureFixture[str], **changes: An
     return capsys.readouterr().err.splitlines()
 
 
-def test_a_quiet_run_tells_what_cannot_be_read_once_and_again_when_that_changes(
-    night: Night, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert quiet_stderr(night, capsys) == []
-    damaged = night.archive / "c.parquet"
-    damaged.write_bytes(b"")
-    line = f"kp-batch: warning: {damaged} is unreadable: the file is empty (0 bytes)"
-    assert quiet_stderr(night, capsys) == [line]
-    assert quiet_stderr(night, capsys) == []
-    for number in range(6):
-        (night.archive / f"{number}.parquet").write_bytes(b"")
-    *named, more = quiet_stderr(night, capsys)
-    assert [line.partition(" is ")[0] for line in named] == [
-        f"kp-batch: warning: {night.archive}/{number}.parquet" for number in range(5)
-    ]
-    assert more.startswith("kp-batch: warning: 2 more files are unreadable; ")
-    assert quiet_stderr(night, capsys) == []
-    damaged.write_bytes(b"PAR1 and no more")
-    [warning] = quiet_stderr(night, capsys)
-    assert warning.startswith(f"kp-batch: warning: {damaged} is unreadable: Parquet magic bytes")
-
-
 def test_a_quiet_run_tells_that_its_warehouse_is_new_until_a_run_is_done(
     night: Night, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -785,18 +754,6 @@ def test_a_quiet_run_tells_that_its_warehouse_is_new_until_a_run_is_done(
     assert told.startswith(start)
     assert len(quiet_stderr(night, capsys, warehouse=new, max_reject_share=1)) == 1
     assert quiet_stderr(night, capsys, warehouse=new, max_reject_share=1) == []
-
-
-def test_a_quiet_run_tells_once_that_half_of_the_archive_is_lost(
-    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    deny(monkeypatch, night.aged(night.archive / "b.jsonl"))
-    assert len(quiet_stderr(night, capsys)) == 2
-    assert quiet_stderr(night, capsys) == []
-    night.write("a.jsonl", "a1")
-    warning, removed = quiet_stderr(night, capsys)
-    assert "1 published trace is removed, " in removed
-    assert "lost half of its rows or more: it holds 1 now, and held 5" in warning
 
 
 def test_a_run_with_nothing_to_do_says_so_in_one_line_with_what_is_wrong(night: Night) -> None:

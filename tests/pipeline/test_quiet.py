@@ -43,6 +43,11 @@ def damage(folder: Path, content: bytes) -> None:
     (folder / "archive" / "c.parquet").write_bytes(content)
 
 
+def leave_six_empty(folder: Path) -> None:
+    for number in range(6):
+        (folder / "archive" / f"{number}.parquet").write_bytes(b"")
+
+
 def cut(folder: Path, *ids: str) -> None:
     whole = b"".join(json.dumps(trace(id=each)).encode() + b"\n" for each in ids)
     (folder / "archive" / "c.jsonl").write_bytes(whole + b'{"id": ')
@@ -72,6 +77,14 @@ NIGHTS: dict[str, list[Night]] = {
         Night(lambda folder: damage(folder, b""), ("c.parquet is unreadable: the file is empty",)),
         AGAIN,
         Night(lambda folder: damage(folder, b"PAR1, no more"), ("c.parquet is unreadable: ",)),
+        AGAIN,
+        Night(
+            leave_six_empty,
+            (
+                *(f"/{number}.parquet is unreadable" for number in range(5)),
+                "2 more files are unreadable; ",
+            ),
+        ),
         AGAIN,
     ],
     "a file that is cut": [
@@ -143,6 +156,10 @@ NIGHTS: dict[str, list[Night]] = {
     "half of the archive lost": [
         Night(lambda folder: (folder / "archive" / "a.jsonl").unlink(), ("lost half of its rows",)),
         AGAIN,
+        Night(
+            lambda folder: write(folder, "b", "b1"),
+            ("it holds 1 now, and held 6; ", "1 published trace is removed, "),
+        ),
     ],
     "new weights of no trace": [
         Night(
