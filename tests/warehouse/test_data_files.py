@@ -460,20 +460,23 @@ def test_an_export_that_is_done_again_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_every_hundred_versions_are_summed_up_so_that_opening_a_table_takes_no_longer(
-    tmp_path: Path,
+def test_versions_are_summed_up_so_that_opening_a_table_takes_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Every ten here, and every hundred where delta-rs is not asked for another number."""
+    often = {**CONFIGURATION, "delta.checkpointInterval": "10"}
+    monkeypatch.setattr(delta, "CONFIGURATION", often)
     first_run(tmp_path, {5: ["kp:trace:secret"]})
-    for number in range(100):
+    for number in range(10):
         tables = Draft(tmp_path, f"run-{number}")
         file = written(tmp_path, 6, "a", run=f"run-{number}")
         tables.replace_files("scores", [file], [day(6)])
         tables.publish()
     log = tmp_path / "scores" / "_delta_log"
-    assert json.loads((log / "_last_checkpoint").read_text("utf-8"))["version"] == 99
+    assert json.loads((log / "_last_checkpoint").read_text("utf-8"))["version"] == 9
     [checkpoint] = log.glob("*.checkpoint.parquet")
     assert b"secret" not in checkpoint.read_bytes()
-    for version in (98, 99, 100):
+    for version in (8, 9, 10):
         uris = DeltaTable(tmp_path / "scores", version=version).file_uris()
         names = sorted(Path(uri).name for uri in uris)
         assert names == ["first-part.parquet", f"run-{version - 1}-part.parquet"]
@@ -503,7 +506,7 @@ def test_an_export_beside_another_one_never_goes_back(
 # --- wherever it is ---
 
 
-@pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
+@pytest.mark.parametrize("name", ["it's", 'say "so"', "é 日本 {y} #*&$!"])
 def test_all_readers_agree_in_any_folder(tmp_path: Path, name: str) -> None:
     warehouse = tmp_path / name
     first_run(warehouse, {5: ["a"], 6: ["b"]})

@@ -32,7 +32,7 @@ def published_names(warehouse: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
+@pytest.mark.parametrize("name", ["it's", "é 日本 {y} #*&$!"])
 def test_any_folder_name_works(tmp_path: Path, name: str) -> None:
     warehouse = tmp_path / name
     publish_profile(warehouse, "one")

@@ -21,6 +21,7 @@ from tests.support.read.means import create_questions
 
 # Those of `code` are dated, and all others have those of `default`.
 WEIGHTS = {"1": (0.25, 0.25, 0.25, 0.25), "2": (0.4, 0.1, 0.2, 0.3), "3": (0.1, 0.5, 0.4, 0.0)}
+SEEDS = range(12)
 BEGIN = datetime(2025, 12, 8, tzinfo=UTC)  # so that weeks and months go over the year's end
 
 
@@ -74,7 +75,7 @@ def of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [measured(row, row["created_at"].date(), WEIGHTS[row["profile_id"]], 0) for row in rows]
 
 
-@pytest.fixture(params=range(24))
+@pytest.fixture(scope="module", params=SEEDS)
 def rows(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return drawn(request.param)
 
@@ -98,7 +99,7 @@ def catalog(rows: list[dict[str, Any]]) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connection(rows: list[dict[str, Any]]) -> Iterator[duckdb.DuckDBPyConnection]:
     with catalog(rows) as connection:
         yield connection
@@ -254,7 +255,7 @@ def test_names_are_whole_in_any_case_and_count_once() -> None:
 
 def test_the_draws_have_what_is_compared() -> None:
     """That intervals are given and none, tasks shared and none, and that each part is seen."""
-    found = [of(drawn(seed)) for seed in range(24)]
+    found = [of(drawn(seed)) for seed in SEEDS]
     means = [measures.means_by(rows, ["everything"], ["score"])[0] for rows in found]
     assert {row["low"] is None for row in means} == {True, False}
     pairs = [
