@@ -150,7 +150,7 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     assert not night().audits
 
 
-def test_a_warning_is_told_again_where_other_rows_are_found_and_an_error_each_time(
+def test_an_error_is_told_each_time_unless_it_is_allowed(
     night: Night, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told(*rows: dict[str, Any], **changes: Any) -> list[str]:
@@ -161,15 +161,10 @@ def test_a_warning_is_told_again_where_other_rows_are_found_and_an_error_each_ti
         shown = [record for record in caplog.records if record.levelname == "WARNING"]
         return [record.getMessage() for record in shown if not record.__dict__["repeated"]]
 
-    last = {"sql": "SELECT max(trace_id) AS last FROM scores", "severity": "warn"}
-    [warning] = told(trace(id="a"), audits={"last": last})
-    assert warning == 'audit last found 1 row: {"last":"a"}'
-    assert told() == told(threshold=0.5) == []
-    assert told(trace(id="b")) == ['audit last found 1 row: {"last":"b"}']
-    assert told() == []
-    failing = {"last": {**last, "severity": "error"}}
-    assert len(told(audits=failing, allow=("last",))) == 0
-    assert len(told()) == len(told()) == 1
+    failing = errors(last="SELECT max(trace_id) AS last FROM scores")
+    told(trace(id="a"), audits=failing, allow=("last",))
+    assert told(allow=("last",)) == []
+    assert told() == told() == ['audit last found 1 row: {"last":"a"}']
 
 
 def test_traces_of_the_future_are_told_once(night: Night, caplog: pytest.LogCaptureFixture) -> None:
