@@ -58,7 +58,7 @@ pytestmark = pytest.mark.process
 def made(s3: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict[str, bytes]]:
     """A folder of an archive and of a machine that scored it, the bucket's URL and its objects."""
     folder, url = tmp_path_factory.mktemp("made") / "made", make_bucket(s3, "kp-made")
-    write_sample(folder / "archive", traces=200, days=5, seed=3)
+    write_sample(folder / "archive", traces=60, days=5, seed=3)
     Machine(folder / "first", f"{url}/team/warehouse").run(folder / "archive")
     keep(folder)
     return folder, url, {path: store_at(url).read(path)[0] for path in names(url)}
@@ -139,7 +139,7 @@ def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
 def test_vectors_stay_away_until_they_are_read(
     first: Machine, second: Machine, archive: Path
 ) -> None:
-    assert second.ask("SELECT count(*) FROM scores") == [(200,)]
+    assert second.ask("SELECT count(*) FROM scores") == [(60,)]
     with second.here() as folder:
         assert [is_remote(path) for path in vectors_in(folder)] == [True]
     read = TRAFFIC.read
@@ -183,10 +183,10 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
         with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
             second.run(archive, threshold=0.9)
             rescore_archive(settings)
-    assert first.ask("SELECT count(*) FROM scores") == [(201,)]
+    assert first.ask("SELECT count(*) FROM scores") == [(61,)]
     assert first.ask(
         "SELECT count(*), max(settings::JSON ->> 'threshold') FROM scores, manifest"
-    ) == [(201, "0.9")]
+    ) == [(61, "0.9")]
     assert first.ask(SCORES) == second.ask(SCORES)
 
 
@@ -264,7 +264,7 @@ def test_a_publication_whose_answer_was_lost_remains(
             fresh.run(archive)
     for machine in (fresh, another):
         assert machine.ask("SELECT status, (SELECT count(*) FROM scores) FROM runs") == [
-            ("done", 200)
+            ("done", 60)
         ]
 
 
@@ -340,7 +340,7 @@ def test_who_may_only_read_is_refused(s3: str, first: Machine, archive: Path) ->
         assert (done.returncode, done.stdout) == (1, "")
         assert "access is denied" in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
-        assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+        assert first.ask("SELECT count(*) FROM scores") == [(60,)]
 
 
 def test_a_slow_store_is_asked_many_things_at_once(s3: str, fresh: Machine, archive: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_slow_store_is_asked_many_things_at_once(s3: str, fresh: Machine, arch
         trouble.delay_s = 0.2
         fresh.run(archive)
         assert len(trouble.asked) < 100
-    assert fresh.ask("SELECT count(*) FROM scores") == [(200,)]
+    assert fresh.ask("SELECT count(*) FROM scores") == [(60,)]
 
 
 @pytest.mark.telling
@@ -357,7 +357,7 @@ def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archi
     with pytest.raises(WarehouseError, match=r"what was published in .* is gone from there"):
         first.run(archive)
     with first.here() as folder, connect(folder) as connection:
-        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(200,)]
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(60,)]
 
 
 def test_a_writer_killed_right_after_it_published_has_published(
@@ -398,7 +398,7 @@ def test_what_is_lost_from_a_copy_comes_back_and_stays_in_the_bucket(
         assert first.ask(SCORES) == scores, harm
     first.run(archive, cache_size=5)
     shutil.rmtree(first.cache)
-    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+    assert first.ask("SELECT count(*) FROM scores") == [(60,)]
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_what_is_lost_during_a_command_is_not_deleted_from_the_bucket(  # noqa: 
     assert there
     assert names(first.url) >= there
     for machine in (first, second):
-        assert machine.ask("SELECT count(*) FROM scores JOIN files USING (source_file)") == [(200,)]
+        assert machine.ask("SELECT count(*) FROM scores JOIN files USING (source_file)") == [(60,)]
 
 
 def test_vectors_stay_where_a_run_could_not_reach_the_bucket(
@@ -468,7 +468,7 @@ def test_a_manifest_that_is_replaced_during_a_look_comes_with_its_tables(
 
     monkeypatch.setattr(Store, "read", overtaken)
     query = "SELECT settings::JSON ->> 'threshold', (SELECT count(*) FROM scores) FROM manifest"
-    assert first.ask(query) == [("0.5", 200)]
+    assert first.ask(query) == [("0.5", 60)]
 
 
 @pytest.mark.telling
@@ -641,7 +641,7 @@ def test_what_else_is_below_the_url_is_left_alone(
         assert not (folder / "other").exists()
         vacuum(folder, timedelta(0), datetime.now(UTC))
     assert names(first.url) >= set(foreign)
-    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+    assert first.ask("SELECT count(*) FROM scores") == [(60,)]
 
 
 def test_vectors_that_another_machine_has_removed_do_not_come_back(
@@ -766,17 +766,17 @@ def test_commands_take_the_url_of_a_warehouse(
 ) -> None:
     words = ("run", archive, "--embedder", "hashing", "--report")
     done = kp_batch(fresh, *words, url=f"{fresh.url}/")
-    assert "of 200 traces restated" in done.stdout
+    assert "of 60 traces restated" in done.stdout
     assert "kp-batch: object storage: " in done.stderr
     assert f"the report is in {fresh.url}/report.html" in done.stderr
     assert b"<html" in store_at(fresh.url).read("report.html")[0]
     for command, word in {
         ("plan", archive): "nothing to do",
-        ("sql", "SELECT count(*) AS n FROM scores"): "200",
+        ("sql", "SELECT count(*) AS n FROM scores"): "60",
         ("settings",): "hashing",
         ("verify", "--sample", "5"): "5 ",
         ("report", "--format", "markdown"): "# Scores of reasoning traces",
-        ("compare", "latest", "latest"): "200 traces in both",
+        ("compare", "latest", "latest"): "60 traces in both",
         ("vacuum", "--keep", "1h"): "",
         ("runs",): "done",
     }.items():
