@@ -472,7 +472,7 @@ def test_nothing_is_removed_before_the_catalog_has_followed(
     warehouse = folder / "warehouse"
     older, files = plain_tables(warehouse), parquet(warehouse)
     vectors = {path: path.read_bytes() for path in (warehouse / "vectors").rglob("*.npy")}
-    # Before the first catalog has followed, and when the last one has: what went earlier lacks then.
+    # Before the first catalog followed, and once the last one has: what went earlier lacks then.
     for publication, gap in ((1, BETWEEN), (publications, AFTER)):
         where = publication, gap
         restore(folder)
