@@ -61,10 +61,6 @@ def name_another(project: Project, warehouse_id: str) -> None:
     project.change(f'"{warehouse_id}"', '"another"')
 
 
-def empty(project: Project, _: str) -> None:
-    store_at(project.place).delete([*objects(project.place)])
-
-
 AWAY = "warehouse {}, which the project names, is not in "
 ANOTHER = " is warehouse {}, and not warehouse another, which the project names"
 
@@ -74,7 +70,6 @@ ANOTHER = " is warehouse {}, and not warehouse another, which the project names"
     [
         (name_empty_place, AWAY),
         (name_no_bucket, AWAY),
-        (empty, AWAY),
         pytest.param(name_another, ANOTHER, marks=pytest.mark.telling),
     ],
 )
