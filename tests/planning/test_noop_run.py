@@ -23,6 +23,7 @@ from kp_batch.warehouse.snapshot import published
 from kp_batch.warehouse.staging import Staging
 from tests.support.make.archives import trace, write_damaged, write_jsonl
 from tests.support.make.runs import config
+from tests.support.read.folders import keep, restore
 from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
@@ -35,16 +36,25 @@ ROWS = [
 ]
 
 
-@pytest.fixture
-def scored(tmp_path: Path) -> RescoreConfig:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
     """A warehouse with a duplicate, a superseded and a rejected row, and an unreadable file."""
-    archive = tmp_path / "archive"
+    folder = tmp_path_factory.mktemp("noop") / "made"
+    archive = folder / "archive"
     write_jsonl(archive / "a.jsonl", ROWS)
     write_jsonl(archive / "b.jsonl", [trace(id="kp:c"), trace(id="kp:d", success=None)])
     write_damaged(archive / "c.parquet", [trace(id="kp:e")] * 9, 3)
-    settings = config(tmp_path, archive, max_reject_share=0.5)
+    settings = config(folder, archive, max_reject_share=0.5)
     rescore_archive(settings)
+    keep(folder)
     return settings
+
+
+@pytest.fixture
+def scored(made: RescoreConfig) -> RescoreConfig:
+    """The same, whatever the last test made of it."""
+    restore(made.warehouse.parent)
+    return made
 
 
 def begun(settings: RescoreConfig, folder: str) -> tuple[Run, ArchiveScan, Scorer]:
@@ -138,10 +148,10 @@ def test_the_lists_count_the_rows_of_each_day(scored: RescoreConfig) -> None:
     assert published(scored.warehouse).rows_by_day().sort("day").rows() == expected
 
 
-def test_a_run_tells_how_many_scores_bear_each_id(scored: RescoreConfig, tmp_path: Path) -> None:
+def test_a_run_tells_how_many_scores_bear_each_id(scored: RescoreConfig) -> None:
     late = [trace(id=f"kp:{letter}", created_at="2030-01-01T00:00:00Z") for letter in "xyz"]
     for rows in (late, [{**late[0], "task": {"objective": "another"}}]):
-        write_jsonl(tmp_path / "archive" / "late.jsonl", rows)
+        write_jsonl(Path(*scored.archive) / "late.jsonl", rows)
         rescore_archive(scored.model_copy(update={"prune": True}))
     for name, counts in last(scored).fingerprints.items():
         query = f"SELECT {name}, count(*) FROM scores GROUP BY ALL ORDER BY ALL"
