@@ -32,7 +32,7 @@ from tests.support.make.runs import facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 MOST_MB = 1_000
-SEEDS = range(int(os.environ.get("KP_MUTATION_SEEDS", "5")))  # each has other files
+SEEDS = range(int(os.environ.get("KP_MUTATION_SEEDS", "3")))  # each has other files
 FILES = 100  # of each seed and form
 
 Row = Mapping[str, Any]

@@ -17,7 +17,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("notebook")
     rows = [trace(id=f"kp:trace:{n}", objective=f"fix {n}") for n in range(3)]
     write_jsonl(folder / "archive" / "a.jsonl", [*rows, trace(success=None)])
-    write_traces(folder / "long", Traces(30_000, days=30, files=3))
+    write_traces(folder / "long", Traces(10_000, days=10, files=3))
     return folder
 
 
