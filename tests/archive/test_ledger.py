@@ -32,12 +32,12 @@ from kp_batch.report.run_summary import Summary, as_text
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.reader import connect
-from tests.support.make import runs
 from tests.support.make.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.support.make.runs import config
 from tests.support.processes.buckets import fill
 from tests.support.processes.commands import restored_log
 from tests.support.read.folders import keep, restore
+from tests.support.read.queries import ask_rows
 
 pytestmark = pytest.mark.slow
 
@@ -198,7 +198,7 @@ def test_other_content_of_the_same_length_and_time_is_read(
     path.write_bytes(path.read_bytes().replace(b'"a1"', b'"a2"'))
     os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
     assert rescore_archive(settings).run_id
-    assert runs.ask(settings, "SELECT trace_id FROM scores") == [("a2",)]
+    assert ask_rows(settings.warehouse, "SELECT trace_id FROM scores") == [("a2",)]
 
 
 def test_a_file_with_a_new_link_or_owner_is_compared_once_and_not_read(

@@ -158,7 +158,7 @@ NIGHTS: dict[str, list[Night]] = {
         AGAIN,
         Night(
             lambda folder: write(folder, "b", "b1"),
-            ("it holds 1 now, and held 6; ", "1 published trace is removed, "),
+            ("it holds 1 now, and held 2; ", "1 published trace is removed, "),
         ),
     ],
     "new weights of no trace": [
