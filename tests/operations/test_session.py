@@ -29,7 +29,7 @@ from kp_batch.stopping import pause
 from kp_batch.warehouse.snapshot import published
 from tests.support.make.archives import lines
 from tests.support.make.hourly import WORDS, of_several_caches, said, settings_of, write
-from tests.support.read.folders import contents
+from tests.support.read.folders import contents, keep, restore
 
 NOON = datetime(2026, 1, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -337,14 +337,28 @@ def test_a_trace_that_moves_to_another_cache_leaves_its_own(several: RescoreConf
         assert session.evaluate(last, LATER) == other.evaluate(last, LATER)
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("four") / "made"
+    write(folder, *range(4))
+    rescore_archive(settings_of(folder))
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def four(once: Path) -> Path:
+    """The folder of a warehouse of four traces, as its run left it."""
+    restore(once)
+    return once
+
+
 @pytest.mark.slow
-def test_what_is_published_later_does_not_come_into_a_session(tmp_path: Path) -> None:
-    write(tmp_path, *range(4))
-    config = settings_of(tmp_path)
-    rescore_archive(config)
+def test_what_is_published_later_does_not_come_into_a_session(four: Path) -> None:
+    config = settings_of(four)
     session = Session(config.warehouse)
     wanted = beside(config, came("new", "plan a trip"))
-    write(tmp_path, *range(8))
+    write(four, *range(8))
     rescore_archive(config)
     assert session.evaluate(came("new", "plan a trip"), NOON) == wanted
     assert beside(config, came("new", "plan a trip")) != wanted
@@ -352,18 +366,14 @@ def test_what_is_published_later_does_not_come_into_a_session(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["vacuum", "another warehouse"])
-def test_tables_that_are_gone_before_a_session_reads_them_are_told(
-    tmp_path: Path, how: str
-) -> None:
-    write(tmp_path, *range(4))
-    config = settings_of(tmp_path)
-    rescore_archive(config)
+def test_tables_that_are_gone_before_a_session_reads_them_are_told(four: Path, how: str) -> None:
+    config = settings_of(four)
     session = Session(config.warehouse)
     if how == "vacuum":
         rescore_archive(config.model_copy(update={"cache_size": 1}))
         Warehouse(config.warehouse).vacuum(keep=timedelta(0))
     else:
-        config.warehouse.rename(tmp_path / "old")
+        config.warehouse.rename(four / "old")
         rescore_archive(config)
 
     with pytest.raises(WarehouseError, match="the tables of this session are gone"):
