@@ -97,7 +97,7 @@ STEPS = st.lists(
 
 @pytest.mark.slow
 @pytest.mark.telling
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(before=STEPS, steps=STEPS)
 def test_a_candidate_is_what_is_there_once_it_is_published(
     before: list[Step], steps: list[Step]
