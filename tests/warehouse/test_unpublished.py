@@ -17,7 +17,6 @@ from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.schemas import TABLES
 from kp_batch.steps import step as steps
-from kp_batch.storage.store import store_at
 from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse import delta, publication
 from kp_batch.warehouse.manifest import require_manifest
@@ -26,7 +25,6 @@ from kp_batch.warehouse.snapshot import published
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.make.publications import files_of, publish_profile
 from tests.support.make.runs import run_night, two_nights
-from tests.support.processes.buckets import Machine, make_bucket, s3_server
 from tests.support.read.folders import keep, restore
 
 REFUSED = {"audits": {"none": {"sql": "FROM scores"}}}
@@ -78,7 +76,6 @@ def forget_one(folder: Path) -> None:
 
 
 FAILURES: dict[str, tuple[Callable[[Path], None], Callable[..., None]]] = {
-    "a run that cannot publish": (run_night, is_broken),
     "a run that is interrupted": (run_night, is_interrupted),
     "a rollback": (roll_back, is_broken),
     "vacuum": (clean, is_broken),
@@ -279,20 +276,3 @@ def test_nothing_is_removed_that_delta_tables_still_name(
     assert before <= {path for name in TABLES for path in (warehouse / name).glob("**/*.parquet")}
     work(folder)
     assert_only_published(warehouse)
-
-
-@pytest.mark.process
-def test_no_bucket_shows_scores_that_an_audit_refused(tmp_path: Path) -> None:
-    with s3_server() as address:
-        machine = Machine(tmp_path / "cache", make_bucket(address, "warehouse"))
-        write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="kp:trace:1")])
-        machine.run(tmp_path / "archive")
-        write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(id="kp:trace:2")])
-        with pytest.raises(AuditError):
-            machine.run(tmp_path / "archive", **REFUSED)
-        store = store_at(machine.url)
-        for each in store.objects():
-            (tmp_path / "read" / each.path).parent.mkdir(parents=True, exist_ok=True)
-            store.download(each.path, tmp_path / "read" / each.path)
-        assert_only_published(tmp_path / "read")
-        assert pl.read_delta(str(tmp_path / "read" / "scores")).height == 1

@@ -418,7 +418,7 @@ kinds = st.lists(st.sampled_from(KINDS), max_size=2)
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(orders=orders, faults=faults, later=st.tuples(kinds, kinds))
 def test_whatever_fails_a_reader_sees_one_whole_publication(
     orders: list[tuple[int, int]], faults: list[str | None], later: tuple[list[str], list[str]]
