@@ -63,8 +63,8 @@ ARCHIVES: dict[str, Callable[[], Any]] = {name: lambda name=name: make(name) for
 ARCHIVES |= {f"seed {seed}": lambda seed=seed: draw(seed) for seed in range(6)}
 # Odd ones that between them have every finding, and what its sentence may add.
 TELLING = (
-    *("as planted", "one trace", "ties", "odd agents", "odd domains", "ranked by tools"),
-    *("dated weights", "all moved", "simple ones succeed", "overrides", "two-sided"),
+    *("as planted", "one trace", "ties", "odd agents", "ranked by tools"),
+    *("dated weights", "all moved", "simple ones succeed", "overrides"),
 )
 
 
