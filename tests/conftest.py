@@ -51,9 +51,11 @@ NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)}
 # Threads of torch that spin while they wait take three times as long where others use the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# Folders of tests are in memory where there is room: disks cost a tenth of the time.
+# Folders of tests are in memory where there is room: disks cost a tenth of the time. Tests write
+# programs there, which a container may forbid to run.
 MEMORY = Path("/dev/shm")
-if MEMORY.is_dir() and disk_usage(MEMORY).free > 8 << 30:
+IN_MEMORY = MEMORY.is_dir() and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+if IN_MEMORY and disk_usage(MEMORY).free > 8 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # Machines are shared, so no test is timed; and who changes nothing finds nothing new that fails.
