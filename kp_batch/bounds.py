@@ -17,7 +17,6 @@ from kp_batch.errors import UnreadableError
 from kp_batch.magic_bytes import binary_kind
 from kp_batch.stopping import look
 
-HEAD_BYTES = 64 << 10  # of a file, which show what it is
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
 VALUES = 1 << 20  # of one row: objects, lists and their elements

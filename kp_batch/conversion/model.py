@@ -112,7 +112,8 @@ class InTurn:
 # belong to a turn that is nobody's.
 Lines = Iterable[tuple[int, dict[str, Any] | None]]
 
-Read = Callable[[str], bytes]  # the beginning of a file
+HEAD_BYTES = 64 << 10  # of a file, which show its format
+Read = Callable[[str], bytes]  # reads these of a file
 Sniff = Callable[[str], Any]  # sniffs a file; see `Format.sniff`
 LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 

@@ -16,6 +16,7 @@ from kp_batch import bounds
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
+from kp_batch.conversion import model
 from kp_batch.conversion.model import Format, Input, Rejected
 from kp_batch.errors import ArchiveError
 from kp_batch.imports.store import KnownSource
@@ -178,7 +179,7 @@ def content_of(path: str) -> bytes:
 
 def head_of(path: str, stamp: str) -> bytes:
     """The first 64 kB of a file with a stamp, which show what it is."""
-    size = min(size_of(stamp), bounds.HEAD_BYTES)
+    size = min(size_of(stamp), model.HEAD_BYTES)
     if size and is_url(path):
         bucket, name = bucket_and_path(path)
         return bucket.beginning(name, size)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kp_batch import bounds
+from kp_batch.conversion import model
 from kp_batch.conversion.formats import detect_format
 from kp_batch.conversion.formats.json_files import beginning
 from tests.support import GOLDEN
@@ -34,7 +35,7 @@ class Source:
     def read(self, path: str) -> bytes:
         self.looks.append(path)
         with Path(path).open("rb") as file:
-            return file.read(bounds.HEAD_BYTES)
+            return file.read(model.HEAD_BYTES)
 
     @contextmanager
     def local_path(self, path: str) -> Generator[Path]:
@@ -71,7 +72,7 @@ def test_lines_are_not_fetched(tmp_path: Path, name: str) -> None:
 def test_nor_are_packed_ones(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a{ending}"
     path.write_bytes(gzip.compress(as_lines(traces("otlp"))))
-    assert path.stat().st_size > bounds.HEAD_BYTES
+    assert path.stat().st_size > model.HEAD_BYTES
     source = Source(path)
     assert (source.format, source.fetched) == ("otlp", [])
 
@@ -134,7 +135,7 @@ def test_many_trials_are_of_one_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [2_000, 8_000])
 @pytest.mark.parametrize("folder", sorted((GOLDEN / "imports").iterdir()), ids=lambda x: x.name)
 def test_real_files_show_it_early(folder: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "HEAD_BYTES", size)
+    monkeypatch.setattr(model, "HEAD_BYTES", size)
     assert Source(*(path for path in folder.rglob("*") if path.is_file())).format == folder.name
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
-from kp_batch import bounds
+from kp_batch.conversion import model
 from kp_batch.conversion.formats import (
     atif,
     claude_code,
@@ -91,7 +91,7 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
 def _beginning_of(path: str, read: Read, local_path: LocalPath) -> Generator[Path]:
     """A short file that begins as a long one of JSON; or else the file itself."""
     head = read(path)
-    content = beginning(path, head) if len(head) >= bounds.HEAD_BYTES else b""
+    content = beginning(path, head) if len(head) >= model.HEAD_BYTES else b""
     if not content:
         with local_path(path) as file:
             yield file

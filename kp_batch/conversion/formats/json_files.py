@@ -20,6 +20,7 @@ from kp_batch.bounds import (
     refusal_budget,
     utf8_lines_of,
 )
+from kp_batch.conversion import model
 from kp_batch.conversion.conversation.messages import Json, parts_of
 from kp_batch.conversion.model import ReadItem, Rejected
 from kp_batch.errors import UnreadableError
@@ -128,7 +129,7 @@ def beginning(path: str, head: bytes) -> bytes:
         head: how it begins; it may be packed.
     """
     with unpacked(io.BufferedReader(io.BytesIO(head)), may_lack_end=True) as file:
-        text = file.read(bounds.HEAD_BYTES)
+        text = file.read(model.HEAD_BYTES)
     if not begins_json(text):
         return b""
     is_of_lines = any(ending in path.lower() for ending in _LINES)

@@ -108,10 +108,7 @@ def limits() -> Iterator[str]:
 
 
 def _size(value: int) -> str:
-    shift, unit = next(
-        each for each in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if value >= 1 << each[0]
-    )
-    return f"{value >> shift} {unit}"
+    return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
 
 
 def questions() -> Iterator[str]:

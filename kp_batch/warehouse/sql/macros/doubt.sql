@@ -1,4 +1,5 @@
--- A fit that is off by less than a millionth of it from 4 degrees on. Those of five tasks may be rounded.
+-- A fit that is off by less than a millionth of it from 4 degrees on. Rounding may leave five
+-- tasks just below 4.
 CREATE MACRO student_t(df) AS CASE WHEN df > 4 - 1e-9 THEN 1.959963984540054
     + (2.37228 + (2.82183 + (2.56858 + (1.4835 + 1.14396 / df) / df) / df) / df) / df
 END;
