@@ -108,7 +108,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.shuffle is not None:
         files = sorted({item.path for item in items})
         Random(config.option.shuffle).shuffle(files)
-        items.sort(key=lambda item: files.index(item.path))
+        place = {path: number for number, path in enumerate(files)}
+        items.sort(key=lambda item: place[item.path])
 
 
 @pytest.hookimpl(wrapper=True)
