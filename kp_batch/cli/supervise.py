@@ -90,7 +90,6 @@ def supervised(work: Callable[[], int], *, note: str = "", answer: Answer | None
     """
     ending, began = ending_signals(), time.monotonic()
     signals = _noted(ending)
-    _open_closed_streams()
     (alive, own), (told, tells) = os.pipe(), os.pipe()
     folder = Path(tempfile.mkdtemp(prefix="kp-"))
     _tell_of_another_place(folder)
@@ -192,15 +191,6 @@ class _Child:
                 *lines, self._rest = (self._rest + read).split(b"\n")
                 for line in lines:
                     self.told.update(json.loads(line))
-
-
-def _open_closed_streams() -> None:
-    """Open stdin, stdout and stderr where they are closed: no other file takes their numbers."""
-    number = 0
-    while number <= 2:
-        number = os.open(os.devnull, os.O_RDWR)
-        os.set_inheritable(number, number <= 2)
-    os.close(number)
 
 
 def _tell_of_another_place(folder: Path) -> None:

@@ -276,14 +276,6 @@ def test_letters_that_the_encoding_of_an_output_lacks_become_others(tmp_path: Pa
 
 
 @pytest.mark.telling
-def test_no_file_takes_the_numbers_of_closed_streams() -> None:
-    opening = "import os, sys; from kp_batch.cli.supervise import _open_closed_streams as opened; "
-    script = f"{opening} opened(); sys.exit(min(os.pipe()) <= 2)"
-    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script]
-    assert subprocess.run(closing, check=False).returncode == 0
-
-
-@pytest.mark.telling
 def test_a_link_to_stdout_leads_to_that_of_the_command(tmp_path: Path) -> None:
     link = tmp_path / "out.jsonl"
     link.symlink_to("/dev/stdout")
