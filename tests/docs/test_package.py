@@ -141,4 +141,4 @@ def test_the_page_of_an_index_is_the_front_page_without_what_leads_into_a_checko
     page.write_text(metadata.get_payload(), "utf-8")
     assert [link for link in links(README) if ":" not in link]
     assert [link for link in links(page) if ":" not in link] == []
-    assert "Change the weights, choose a cache" in page.read_text("utf-8")
+    assert "change weights or the cache | weights, caches" in page.read_text("utf-8")
