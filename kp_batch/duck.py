@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _WILD = re.compile(r"[*?\[]")  # what DuckDB does not take as it is in the name of a file
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 # DuckDB sorts and joins what grows with the archive on disk; with more memory it is hardly faster.
-_SPILLING_BYTES = 1 << 30
+SPILLING_MEMORY_BYTES = 1 << 30
 # Each thread holds blocks that cannot be spilled: with four of them, a gigabyte was too little to
 # join and sort a million traces.
 DUCKDB_THREADS = 2
@@ -206,7 +206,7 @@ def duckdb_limit(scores: int = 0) -> int:
             the memory.
     """
     memory = available_bytes()
-    return max(min(_SPILLING_BYTES, memory // 4), min(quantile_bytes(scores), memory // 2))
+    return max(min(SPILLING_MEMORY_BYTES, memory // 4), min(quantile_bytes(scores), memory // 2))
 
 
 def quantile_bytes(scores: int) -> int:

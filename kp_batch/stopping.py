@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 _AT_ONCE_S = 0.2  # to wait, until the next look
 _SOON_S = 0.02  # until queries are stopped again
-_PATIENCE_S = 10.0  # after Ctrl-C, until the work has cleared up
+STOP_TIMEOUT_S = 10.0  # after Ctrl-C, for the work to clear up
 
 
 class UnwantedError(BaseException):
@@ -67,11 +67,11 @@ class Parts:
         self._pool.shutdown(cancel_futures=True)
 
     def leave(self) -> None:
-        """End them, and wait until none is at work, but no longer than `_PATIENCE_S`.
+        """End them, and wait until none is at work, but no longer than `STOP_TIMEOUT_S`.
 
         Whoever presses Ctrl-C again waits as well.
         """
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + STOP_TIMEOUT_S
         while self._at_work and time.monotonic() < until:
             with suppress(KeyboardInterrupt):
                 self.end()
@@ -189,7 +189,7 @@ def interruptible(work: Callable[P, R]) -> Callable[P, R]:
     """Have Ctrl-C end some work: it is done in a thread, for which the main thread waits.
 
     KeyboardInterrupt is raised once the work has cleared up. What hangs, as in a disk that does not
-    answer, is left alone after `_PATIENCE_S`, and ends where it looks next.
+    answer, is left alone after `STOP_TIMEOUT_S`, and ends where it looks next.
     """
 
     @wraps(work)

@@ -225,7 +225,7 @@ def test_ctrl_c_again_does_not_interrupt_what_clears_up() -> None:
 
 
 def test_what_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "_PATIENCE_S", SOON_S)
+    monkeypatch.setattr(stopping, "STOP_TIMEOUT_S", SOON_S)
     hanging = threading.Event()
     with pytest.raises(KeyboardInterrupt), interrupted_soon():
         interruptible(hanging.wait)(5)

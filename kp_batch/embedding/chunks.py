@@ -32,7 +32,7 @@ from kp_batch.warehouse.bucket.location import is_remote, local_copy
 
 HASH = np.dtype("S64")  # SHA-256 in hex
 VECTOR, _RECORD = np.dtype("<f4"), np.dtype([("hash", HASH), ("crc32", "<u4")])
-_AT_ONCE = 16_384  # vectors, of all that are read
+VECTORS_PER_READ = 16_384  # where a whole store is read
 PAIR_BYTES = 2 * HASH.itemsize  # of a text and its window
 Hashes = npt.NDArray[np.bytes_]
 Records = npt.NDArray[np.void]  # of `_RECORD`
@@ -238,9 +238,9 @@ def whole_chunks(folder: Path) -> Iterator[tuple[Hashes, Float32s]]:
     for name in file_names(folder, HASHES):
         records = records_of(folder, name)
         vectors = vectors_of(folder, name) if len(records) else np.empty((0, 0), dtype=VECTOR)
-        for first in range(0, len(records), _AT_ONCE):
-            of_part = records[first : first + _AT_ONCE]
-            hashes, part = of_part["hash"], vectors[first : first + _AT_ONCE]
+        for first in range(0, len(records), VECTORS_PER_READ):
+            of_part = records[first : first + VECTORS_PER_READ]
+            hashes, part = of_part["hash"], vectors[first : first + VECTORS_PER_READ]
             is_kept = hashes != b""
             rows = np.arange(first, first + len(of_part))
             _check_whole(folder, name, rows, _are_damaged(of_part, part) & is_kept)

@@ -50,7 +50,7 @@ _OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
 _CACHE = "model-digests.json"
 # A file that was written this recently may be written again within the same tick of its clock, so
 # its digest is not cached.
-_SETTLED_NS = 2_000_000_000
+_MTIME_MARGIN_NS = 2_000_000_000
 
 
 def file_digests(folder: Path) -> dict[str, str]:
@@ -177,7 +177,7 @@ def _identify(path: Path) -> tuple[str, bool]:
     path with the same size and modification time.
     """
     status = path.stat()
-    settled = status.st_mtime_ns < time.time_ns() - _SETTLED_NS
+    settled = status.st_mtime_ns < time.time_ns() - _MTIME_MARGIN_NS
     times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
     return f"{status.st_size} {times} {path.resolve()}", settled
 

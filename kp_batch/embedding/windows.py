@@ -17,7 +17,7 @@ from kp_batch.embedding.minilm import Window
 
 Digests = npt.NDArray[np.uint64]  # both halves of hashes, combined, shape (n, 2)
 
-_RECENT = 1 << 20  # digests in a set, which take a hundred bytes each
+RECENT_DIGESTS = 1 << 20  # in a set before they are merged; each takes a hundred bytes
 
 
 class Windows(NamedTuple):
@@ -89,7 +89,7 @@ class KnownWindows:
             are_new.append(is_new)
             if is_new:
                 self._recent.add(hash_)
-        if len(self._recent) > max(_RECENT, len(self._old) // 8):
+        if len(self._recent) > max(RECENT_DIGESTS, len(self._old) // 8):
             recent = _digests(np.array(list(self._recent), dtype="S64"))
             self._old = _in_order(np.concatenate([self._old, recent]))
             self._recent.clear()

@@ -28,8 +28,8 @@ _LENGTHS = [
     for name in ("content", "input", "output_summary")
 ]
 _SIZE = pl.col("steps").list.eval(pl.sum_horizontal(_LENGTHS)).list.sum() + 1_000
-_ROWS, _BYTES = 1_000, 16 << 20  # of a row group
-_PIECE_ROWS, _PIECE_BYTES = 200, 1 << 20
+ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1_000, 16 << 20  # of Parquet, at the most
+PIECE_ROWS, PIECE_BYTES = 200, 1 << 20  # of a day's traces, built at once
 _DAY = len("2026-01-31")
 
 
@@ -72,7 +72,7 @@ def _key_of(trace: Row) -> str:
 def _cut(traces: Iterable[Row]) -> Iterator[list[Row]]:
     group, size = list[Row](), 0
     for trace in traces:
-        if group and (len(group) == _PIECE_ROWS or size > _PIECE_BYTES):
+        if group and (len(group) == PIECE_ROWS or size > PIECE_BYTES):
             yield group
             group, size = list[Row](), 0
         group.append(trace)
@@ -191,7 +191,7 @@ def _merged(pieces: Iterable[tuple[str, pl.DataFrame]]) -> Iterator[pl.DataFrame
     """Rows in the order of keys, of pieces in the order of their first ones."""
     waiting, size = list[pl.DataFrame](), 0
     for key, rows in pieces:
-        if size > _BYTES:
+        if size > ROW_GROUP_BYTES:
             ready = pl.concat(waiting).sort("key")
             yield ready.filter(pl.col("key") < key)
             waiting = [ready.filter(pl.col("key") >= key)]
@@ -221,7 +221,8 @@ def _row_groups(frames: Iterable[pl.DataFrame]) -> Iterator[pa.Table]:
         sizes += frame.select(_SIZE).to_series().to_list()
         begin = total = 0
         for place, size in enumerate(sizes):
-            if place > begin and (place - begin == _ROWS or total + size > _BYTES):
+            is_full = place - begin == ROW_GROUP_ROWS or total + size > ROW_GROUP_BYTES
+            if place > begin and is_full:
                 yield pending.slice(begin, place - begin)
                 begin, total = place, 0
             total += size

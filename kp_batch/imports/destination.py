@@ -18,7 +18,7 @@ from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.lock import archive_notice, locked
 
 OWN = "_import"  # the folder of the state of imports
-_LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
+MAX_PARALLEL_BYTES = 32 << 20  # a larger file is stored alone: its upload has all of it in memory
 _PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 _DAY = "????-??-??.parquet"
 
@@ -189,7 +189,7 @@ class BucketTarget:
 
     def _is_large(self, name: str) -> bool:
         file = self.folder / name
-        return file.exists() and file.stat().st_size > _LARGE
+        return file.exists() and file.stat().st_size > MAX_PARALLEL_BYTES
 
     def _store_one(self, name: str) -> None:
         file, etag = self.folder / name, self.etags.get(name, "")

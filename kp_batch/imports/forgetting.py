@@ -22,7 +22,7 @@ from kp_batch.imports.workers import Workers
 from kp_batch.storage.urls import is_url
 from kp_batch.text import shortened, some_of, unknown_of
 
-_UNITS = 1_000  # for each part
+UNITS_PER_PART = 1_000  # that are built again at once
 _NAMED = 3
 _LETTERS = 400  # of a name that is shown; what differs in paths stands at their end
 _COMPARED = 10_000  # names: more take seconds
@@ -87,7 +87,7 @@ def _forget(
         void=frozenset(),
         now=before(timedelta(0)),
         settled=before(SETTLES_AFTER),
-        parts=1 + len(touched) // _UNITS,
+        parts=1 + len(touched) // UNITS_PER_PART,
         folder=folder / "turns",
     )
     change = ArchiveChange(

@@ -52,10 +52,10 @@ from kp_batch.steps.step import cut
 from kp_batch.text import ten_of
 
 IMPORTER = 12  # the version of how records become traces
-_LARGE = 64 << 20  # bytes
+MAX_SERIAL_BYTES = 64 << 20  # of files; more are read by several processes
 _PROCESSES = 8  # at the most: one process joins their results, and keeps no more of them busy
-_GROUP_BYTES = 16 << 20  # of files that are read by one call
-_PART_BYTES = 8 << 20  # of files, for each part
+GROUP_BYTES = 16 << 20  # of files that are read by one call
+PART_BYTES = 8 << 20  # of files, for each part
 _PARTS = 1_024  # at the most
 _SKIPPED_FOR = timedelta(days=30)  # that records of units that are no agent's are kept
 
@@ -210,7 +210,7 @@ class _Import:
         scratch = folder / "built.sqlite"
         self._change = ArchiveChange(plan.archive, store, plan.form, paths, scratch)
         self._size = sum(plan.source.sizes[path] for path in plan.new) + self._kept_bytes
-        self._parts = min(1 + self._size // _PART_BYTES, _PARTS)
+        self._parts = min(1 + self._size // PART_BYTES, _PARTS)
 
     def run(self) -> Imported:
         """Read, build, store."""
@@ -244,7 +244,8 @@ class _Import:
     def _processes(self) -> int:
         """The number of worker processes: starting one takes a second."""
         is_known = FORMATS.get(self._plan.form.name) is self._plan.form
-        return min(pl.thread_pool_size(), _PROCESSES) if is_known and self._size > _LARGE else 0
+        is_large = self._size > MAX_SERIAL_BYTES
+        return min(pl.thread_pool_size(), _PROCESSES) if is_known and is_large else 0
 
     @property
     def _kept_bytes(self) -> int:
@@ -261,7 +262,7 @@ class _Import:
         plan, readable, runs, void = self._plan, set[str](), list[Run](), set[int]()
         sizes, first = plan.source.sizes, plan.state.number + 1
         numbers = {path: (self._ids[path], first + place) for place, path in enumerate(plan.new)}
-        groups = list(cut(plan.new.values(), lambda file: sizes[file.path], _GROUP_BYTES))
+        groups = list(cut(plan.new.values(), lambda file: sizes[file.path], GROUP_BYTES))
         begun = [
             workers.submit(
                 read_files,

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from kp_batch.imports.blocks import Record, pack, unpack
 
-_RUN_BYTES = 16 << 20  # of records that are gathered for a run
+RUN_BYTES = 16 << 20  # of records in memory, which become one sorted run
 _LEVEL = 1  # of zstd, which takes less time than the disk would
 
 
@@ -57,7 +57,7 @@ class Spool:
         """Take a record."""
         self._records[part_of(record.unit, self._parts)].append(record)
         self._bytes += len(record.content or b"") + 100
-        if self._bytes > _RUN_BYTES:
+        if self._bytes > RUN_BYTES:
             self._flush()
 
     def runs(self) -> Sequence[Run]:

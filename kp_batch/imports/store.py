@@ -27,7 +27,7 @@ from kp_batch.text import one_line
 STORE, DONE = f"{OWN}/records.sqlite", f"{OWN}/done"
 _BEFORE = f"{OWN}/state.json"  # of archives before the store
 _VERSION = 1
-_WAIT_S = 60.0  # for the transaction of another process
+LOCK_TIMEOUT_S = 60.0  # for the transaction of another process
 _ANEW = "import the sources into a new folder, and remove this one"
 _SCHEMA = files(__package__ or "").joinpath("store.sql")
 
@@ -232,7 +232,7 @@ class Store:
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(uri, timeout=_WAIT_S, isolation_level=None, uri=True)
+    connection = sqlite3.connect(uri, timeout=LOCK_TIMEOUT_S, isolation_level=None, uri=True)
     connection.execute("PRAGMA secure_delete = ON")  # what is forgotten is nowhere in the file
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection

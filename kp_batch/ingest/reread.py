@@ -16,9 +16,8 @@ from kp_batch.duck import SQL, sql
 from kp_batch.errors import Unread, is_of_machine
 from kp_batch.scoring.facts import with_facts
 
-# The limits of a batch, unless one trace is more.
-_ROWS = 2_000
-_LETTERS = 16 << 20  # of JSON
+BATCH_ROWS = 2_000
+BATCH_CHARS = 16 << 20  # of JSON, unless one trace has more
 
 Trace = dict[str, Any]
 
@@ -133,7 +132,7 @@ def _batches(
     batch: list[tuple[P, str, Unread | None]] = []
     letters = 0
     for location, text, unread in texts:
-        if batch and (len(batch) == _ROWS or letters + len(text) > _LETTERS):
+        if batch and (len(batch) == BATCH_ROWS or letters + len(text) > BATCH_CHARS):
             yield batch
             batch = []
             letters = 0

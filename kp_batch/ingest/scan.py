@@ -52,7 +52,7 @@ from kp_batch.warehouse.staging import Staging
 
 # A file that was written this shortly before the run may be written again within the same tick of
 # its clock: its times prove nothing, and the next run compares its content once more.
-_SETTLED_NS = 2_000_000_000
+MTIME_MARGIN_NS = 2_000_000_000
 _CUT = "it ends within a line"
 _TRACE = ("trace_id", "content_hash")
 _IDENTITY = ("size", "mtime_ns", "version")
@@ -66,13 +66,13 @@ _READ = {
 }
 _NAMED = 5  # unreadable files; the others are counted
 
-# A part of the files: so many bytes, where a file counts as this many at the least.
-_PART_BYTES, _FILE_BYTES = 64 << 20, 64 << 10
+MAX_PART_BYTES = 64 << 20  # of the files that one task reads
+_FILE_BYTES = 64 << 10  # what a smaller file counts as
 # Fewer bytes where that makes fewer parts than this, since each core carries out one; but at least
 # so many, since each part becomes a file of facts in the warehouse.
 _PARTS, _LEAST_BYTES = 16, 1 << 20
-# Objects of a bucket are fetched once, to be identified and to be read: so many bytes at a time.
-_COPIED_BYTES = 4 << 30
+# Objects of a bucket are fetched once, to be identified and to be read, in batches of this size.
+DOWNLOAD_BATCH_BYTES = 4 << 30
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -190,7 +190,7 @@ def _listed(run: Run, sources: Sequence[SourceFile], before: pl.DataFrame) -> pl
         schema=_SEEN,
         orient="row",
     )
-    until = int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
+    until = int(run.started_at.timestamp() * 1e9) - MTIME_MARGIN_NS
     ctime_ns = pl.col("version").cast(pl.Int64, strict=False)
     is_object = pl.Series([is_url(file.path) for file in sources], dtype=pl.Boolean)
     listed = files.with_columns(
@@ -352,7 +352,9 @@ def read_new(
     staged: list[StagedPart] = []
     rows: dict[str, int | Unreadable] = dict(_rows_by_content(run).iter_rows())
     copied = (_with_copy(source, run.staging) for source in sources)
-    for batch in cut(copied, lambda source: source.size if source.copy else 0, _COPIED_BYTES):
+    for batch in cut(
+        copied, lambda source: source.size if source.copy else 0, DOWNLOAD_BATCH_BYTES
+    ):
         for path in run.staging.fetched.iterdir():
             path.unlink()
         staged += _read_batch(run, batch, executor, contents, rows)
@@ -418,7 +420,7 @@ def file_parts(sources: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
 
 def _cut(items: Sequence[T], size: Callable[[T], int]) -> list[tuple[T, ...]]:
     share = sum(map(size, items)) // _PARTS
-    return list(cut(items, size, min(max(share, _LEAST_BYTES), _PART_BYTES)))
+    return list(cut(items, size, min(max(share, _LEAST_BYTES), MAX_PART_BYTES)))
 
 
 def _size(source: SourceFile) -> int:

@@ -26,7 +26,7 @@ _REPEATED = (
     "reasons.list.element",
 )
 _POINTER_BYTES = 16
-_BUFFER_BYTES = 64 << 20  # of fewer rows, where these are as large
+BUFFER_BYTES = 64 << 20  # a batch of large rows ends here
 
 
 class _Buffer:
@@ -43,7 +43,7 @@ class _Buffer:
             self._frames.append(rows)
             self._rows += len(rows)
             self._bytes += _size(rows)
-        if self._rows >= self._most or self._bytes >= _BUFFER_BYTES:
+        if self._rows >= self._most or self._bytes >= BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -97,7 +97,7 @@ class ParquetBatchWriter(_Buffer):
                 use_dictionary=cast("Any", self._repeated),  # its stubs take a bool alone
                 store_schema=False,
             )
-        fitting = len(rows) * _BUFFER_BYTES // max(_size(rows), 1)
+        fitting = len(rows) * BUFFER_BYTES // max(_size(rows), 1)
         group = max(min(self._most, fitting), 1)
         self._writer.write_table(table, row_group_size=group)
 

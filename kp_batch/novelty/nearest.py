@@ -14,13 +14,13 @@ import numpy as np
 from kp_batch.stopping import look
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, nonzero
 
-# Queries of one product: an eighth of the widest window, within these bounds. Longer blocks
+# Rows (queries) of one product: an eighth of the widest window, within these bounds. Longer blocks
 # multiply faster, but more of their pairs are in no window.
-_FEWEST, _MOST = 128, 256
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 256
 # Columns of one product: it stays in a core's cache until it is looked at, and bounds the memory,
 # however large the windows are. With 256 queries it is 2 MB.
-_COLUMNS = 2_048
-_PAIRS = 256  # compared at once, since they are copied
+BLOCK_COLUMNS = 2_048
+BATCH_PAIRS = 256  # compared at once, since they are copied
 # Looked at once for equal vectors, since they are copied: 512 x 384 float64 stay in a core's cache.
 _ROWS = 512
 
@@ -30,7 +30,7 @@ BAND = np.float32(1e-5)
 # float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is beyond doubt.
 _NARROW_BAND = 1e-9
 # So many pairs cost as much in a float64 product as one of them by `cosines`.
-_PAIRS_OF_A_COSINE = 16
+PAIRS_PER_COSINE = 16
 _NONE = np.float32(-np.inf)
 _END = np.iinfo(np.int64).max
 
@@ -121,8 +121,8 @@ def nearest(
     search = _Search(queries, k, bound, own, is_open)
     begin = 0
     for tile in tiles:
-        for start in range(0, len(tile), _COLUMNS):
-            search.meet(tile[start : start + _COLUMNS], begin + start)
+        for start in range(0, len(tile), BLOCK_COLUMNS):
+            search.meet(tile[start : start + BLOCK_COLUMNS], begin + start)
         begin += len(tile)
     return search.matches(begin)
 
@@ -156,10 +156,10 @@ class _Search:
         count, dimensions = self.queries.shape
         self.columns = np.full((count, self.k), -1, dtype=np.int64)
         self.cosines = np.full((count, self.k), -np.inf)
-        self.pairs = np.empty((2, _PAIRS, dimensions), np.float32)
-        self.work = np.empty((2, _PAIRS, dimensions))
+        self.pairs = np.empty((2, BATCH_PAIRS, dimensions), np.float32)
+        self.work = np.empty((2, BATCH_PAIRS, dimensions))
         widest = int((self.windows.end - self.windows.first).max(initial=0))
-        self.at_once = min(max(widest // 8, _FEWEST), _MOST)
+        self.at_once = min(max(widest // 8, MIN_BLOCK_ROWS), MAX_BLOCK_ROWS)
 
     def meet(self, vectors: Float32s, begin: int) -> None:
         """Compare the queries with more columns, `begin` the number of the first."""
@@ -253,7 +253,7 @@ class _Search:
         """
         new = np.diff(column, prepend=-1) > 0
         distinct = column[new]
-        if len(column) * _PAIRS_OF_A_COSINE <= len(distinct) * len(block):
+        if len(column) * PAIRS_PER_COSINE <= len(distinct) * len(block):
             return column, row
         product = tile[distinct].astype(np.float64) @ block.astype(np.float64).T
         similarity = product[np.cumsum(new) - 1, row]
@@ -267,8 +267,8 @@ class _Search:
     def _compare(self, tile: _Tile, row: Int64s, column: Int64s) -> None:
         """Let the exact cosines of some pairs decide."""
         exact = np.empty(len(row))
-        for start in range(0, len(row), _PAIRS):
-            part = slice(start, start + _PAIRS)
+        for start in range(0, len(row), BATCH_PAIRS):
+            part = slice(start, start + BATCH_PAIRS)
             exact[part] = self._cosines(tile, row[part], column[part])
         reach = slice(None) if self.bound is None else exact >= self.bound
         self._keep(row[reach], tile.begin + column[reach], exact[reach])

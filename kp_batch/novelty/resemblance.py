@@ -11,8 +11,8 @@ from kp_batch.columns import Rows
 from kp_batch.novelty.nearest import Windows, nearest
 from kp_batch.vectors import Bools, Float32s, Int64s
 
-_ROWS = 512  # that are decided at once
-_TAKEN = 2_048  # vectors of one array of those that were taken, at the most
+BLOCK_ROWS = 512  # vectors that are decided at once
+TILE_ROWS = 2_048  # vectors that were taken, in one array
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Distinct:
             bool, shape (n,).
         """
         taken = np.zeros(len(vectors), dtype=np.bool_)
-        for start in range(0, len(vectors), _ROWS):
-            block = vectors[start : start + _ROWS]
+        for start in range(0, len(vectors), BLOCK_ROWS):
+            block = vectors[start : start + BLOCK_ROWS]
             rows = np.flatnonzero(~nearest(block, self._tiles, bound=self._bound).found)
             rows = rows[self._unlike_earlier(block[rows])]
             self._keep(block[rows])
@@ -116,7 +116,7 @@ class Distinct:
         return taken
 
     def _keep(self, vectors: Float32s) -> None:
-        if self._tiles and len(self._tiles[-1]) + len(vectors) <= _TAKEN:
+        if self._tiles and len(self._tiles[-1]) + len(vectors) <= TILE_ROWS:
             vectors = np.concatenate([self._tiles.pop(), vectors])
         self._tiles.append(vectors)
 

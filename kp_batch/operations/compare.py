@@ -37,10 +37,10 @@ from kp_batch.warehouse.staging import Staging
 
 _TABLES = ("scores", "profiles", "files")
 _OBJECTIVE = 200  # characters
-_MOVERS = 10  # shown at the most
+SHOWN_MOVERS = 10  # at the most
 # Ten files of the movers that are shown are 2.5 GiB: half a minute of a disk or a network. Those of
 # the others are 90 at the most, 1.4 GiB.
-_MOST_BYTES, _MOST_BYTES_OF_OTHERS = 256 << 20, 16 << 20
+MAX_SHOWN_FILE_BYTES, MAX_OTHER_FILE_BYTES = 256 << 20, 16 << 20
 _DOMAINS = 50  # shown at the most
 # Whoever compares samples asks whether a difference is chance.
 _MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
@@ -112,7 +112,7 @@ class Comparison(Displayed):
 
     def _parts(self) -> Iterator[Part]:
         yield from comparison_parts(self, rest="domains")
-        if (more := len(self.movers) - _MOVERS) > 0:
+        if (more := len(self.movers) - SHOWN_MOVERS) > 0:
             yield f"  {more:,} more: see movers"
 
 
@@ -253,13 +253,13 @@ def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
     rows = _rows(connection, "movers")
     locations = find_locations(connection, "moved", "second.files", "facts")
-    shown = {row["trace_id"] for row in rows[:_MOVERS]}
+    shown = {row["trace_id"] for row in rows[:SHOWN_MOVERS]}
     opened = {location.source_file for location in locations if location.trace_id in shown}
     first = [location for location in locations if location.source_file in opened]
     others = [location for location in locations if location.source_file not in opened]
     objectives = {
-        **_objectives(first, _MOST_BYTES),
-        **_objectives(others, _MOST_BYTES_OF_OTHERS),
+        **_objectives(first, MAX_SHOWN_FILE_BYTES),
+        **_objectives(others, MAX_OTHER_FILE_BYTES),
     }
     for row in rows:
         yield {**row, **objectives[row["trace_id"]]}
@@ -376,7 +376,7 @@ def _movements(
         return
     yield Head("what moved them, on the mean:")
     yield Table(cells(shown, "task_domain", *_PARTS), marked=[0])
-    movers = result.movers[:_MOVERS]
+    movers = result.movers[:SHOWN_MOVERS]
     notes = [shortened(_objective(change), _LINE - 4) for change in movers if shows_text]
     yield from ("", Head("which moved most:"))
     yield Table(cells(movers, *_TOP), notes=notes)

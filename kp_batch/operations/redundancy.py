@@ -26,9 +26,9 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
 from kp_batch.warehouse.staging import Staging
 
-_ALL = 50_000  # texts of which each pair is compared; of more, a sample is drawn
-_DRAWN = 1_000
-_SEED = 0
+MAX_EXACT_TEXTS = 50_000  # whose pairs are all compared; of more texts, a sample is
+SAMPLE_TEXTS = 1_000
+SAMPLE_SEED = 0
 _Z = 1.959963984540054  # the normal distribution has 95% within so many deviations
 _VECTORS = 16_384  # in memory at once
 _COUNTS = """
@@ -130,7 +130,7 @@ class _Texts:
         if not traces:
             where = shown(self.snapshot.warehouse)
             raise WarehouseError(f"no trace is scored in {where}; run an archive first")
-        compared = self.count if self.count <= _ALL else _DRAWN
+        compared = self.count if self.count <= MAX_EXACT_TEXTS else SAMPLE_TEXTS
         hits = self._hits(compared, similarity)
         exact, near = traces - self.count, round(hits / compared * self.count)
         low = high = share = (exact + near) / traces
@@ -154,7 +154,7 @@ class _Texts:
 
     def _hits(self, compared: int, similarity: float) -> int:
         """How many of the texts that are compared an earlier one is similar to."""
-        draw = np.random.default_rng(_SEED)
+        draw = np.random.default_rng(SAMPLE_SEED)
         positions = np.sort(draw.choice(self.count, compared, replace=False)).astype(np.int64)
         wanted = pl.scan_parquet(self.places, glob=False).select(pl.all().gather(positions))
         vectors = read_vectors(self._folder, wanted.collect())

@@ -33,12 +33,12 @@ from kp_batch.vectors import Int64s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.staging import Staging
 
-_TEXTS_AT_ONCE = 4_096  # to be tokenised
+TEXTS_PER_PART = 4_096  # to be tokenised
 # Bytes of a part: a few long texts are one as well as many short ones.
 _PART_BYTES = 64 << 20
 # Windows of a chunk on a GPU: it computes so many in seconds, which is what an interruption costs;
 # small ones would be more files than a disk writes meanwhile.
-_ON_GPU = 8_192
+GPU_CHUNK_WINDOWS = 8_192
 _LOADING = Lock()
 
 
@@ -77,7 +77,7 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
     staging, folder = run.staging, Layout(config.warehouse).vectors(encoder.encoder_id)
     stage_inputs(staging, staged)
     if isinstance(encoder, MiniLM):
-        texts = parts_of(staging.to_embed, _TEXTS_AT_ONCE)
+        texts = parts_of(staging.to_embed, TEXTS_PER_PART)
         return embed_by_window(texts, staging, folder, name, executor) if texts else 0
     parts = parts_of(staging.to_embed, encoder.chunk_size)
     with (
@@ -122,7 +122,7 @@ def embed_by_window(
     It is one stream: while some windows are embedded, others are stored, and the next texts read
     and tokenised.
     """
-    size = _ON_GPU if executor.has_gpu() else MiniLM.chunk_size
+    size = GPU_CHUNK_WINDOWS if executor.has_gpu() else MiniLM.chunk_size
     windows = 0
     tokenised = executor.map(tokenise, iter(texts), staging.to_embed, name, vectors)
     chunks = chunks_to_embed(tokenised, KnownWindows(stored_hashes(vectors)), size)

@@ -37,7 +37,7 @@ from kp_batch.warehouse.run_record import RunCounts, RunRecord, last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
-_DOMAINS_AT_ONCE = 100_000
+DOMAINS_PER_QUERY = 100_000
 # The tables that a rollback publishes again; all others only grow.
 STATE = ("scores", "rejects", "profiles", "files", "facts", "tombstones")
 _IDS = ("encoder_id", "cache_id", "profile_id")
@@ -184,7 +184,7 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
             return frame_of(connection.sql(query, params={**values, "part": part, "parts": parts}))
 
         of_all = rows_of(None, 1)
-        parts = -(-int(of_all.get_column("domains").sum()) // _DOMAINS_AT_ONCE)
+        parts = -(-int(of_all.get_column("domains").sum()) // DOMAINS_PER_QUERY)
         frames = [of_all, *(rows_of(part, parts) for part in range(parts))]
     rows = (frame.select(list(DISTRIBUTIONS)).cast(DISTRIBUTIONS) for frame in frames)
     return pl.concat(rows).sort("task_domain")

@@ -36,11 +36,11 @@ _MOST_MEMORY = 512 << 20  # of DuckDB, with ten million scores; it spills the re
 _THREADS = ThreadExecutor()
 _BEYOND = 2**63 - 1  # all rows; see locations.sql
 # A page is worth a few seconds: of a disk, or of a network that fetches the files of a bucket.
-_MOST_BYTES = 256 << 20
+MAX_REREAD_BYTES = 256 << 20
 _PART_BYTES = 4 << 20  # to be read at once
 # To open a file takes as long as to read so much of one.
-_OPENING_BYTES = 512 << 10
-_FETCHING_BYTES = 4 << 20
+OPEN_COST_BYTES = 512 << 10
+FETCH_COST_BYTES = 4 << 20
 _OBJECTIVE = 300  # characters
 _START = 120  # of a step
 _NAME = 60  # of a tool
@@ -236,7 +236,7 @@ def _located(
 
 
 def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
-    """Read texts again, as far as their files have no more than `_MOST_BYTES` together.
+    """Read texts again, as far as their files have no more than `MAX_REREAD_BYTES` together.
 
     Files of the traces that the page shows first are preferred, then small ones.
 
@@ -270,9 +270,9 @@ def _affordable(rows: pl.DataFrame) -> dict[str, int]:
     files = rows.group_by("source_file").agg(pl.col("is_first").any(), pl.col("size").first())
     in_order = files.sort(~pl.col("is_first"), "size", "source_file")
     chosen: dict[str, int] = {}
-    left = _MOST_BYTES
+    left = MAX_REREAD_BYTES
     for path, size in in_order.select("source_file", "size").iter_rows():
-        cost = size + (_FETCHING_BYTES if is_url(path) else _OPENING_BYTES)
+        cost = size + (FETCH_COST_BYTES if is_url(path) else OPEN_COST_BYTES)
         if cost <= left and not Path(path).is_fifo():  # nobody may ever write to it
             chosen[path] = cost
             left -= cost

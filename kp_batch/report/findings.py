@@ -14,7 +14,7 @@ from kp_batch.report.kinds import composition, novelty, outcomes, trends, units
 _MOST = 5
 _NEWS = ("mean_change", "domain_moved")  # what a reader of yesterday's page does not know
 # Findings of one kind tell of one thing: of each the heaviest comes before a second of any.
-_KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = (
+KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = (
     (trends.mean_change, trends.domain_moved),
     (composition.driver, composition.override, novelty.warming_up, novelty.repeats),
     (units.ranking, units.paired),
@@ -31,7 +31,7 @@ def findings(data: ReportData, scope: str) -> list[Finding]:
     """
     if scope == data.others or not data.labels:
         return []
-    kinds = [_heaviest(chain(*(find(data, scope) for find in kind))) for kind in _KINDS]
+    kinds = [_heaviest(chain(*(find(data, scope) for find in kind))) for kind in KINDS]
     chosen = [found[0] for found in kinds if found]
     rest = _heaviest(chain(*(found[1:] for found in kinds)))
     told = _heaviest((_heaviest(chosen) + rest)[:_MOST])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # printing a summary does not need these
     from kp_batch.runs.run import Run
 
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
-_DOMAINS_SHOWN = 50
+SHOWN_DOMAINS = 50
 _OVERHEAD = {PREFECT: "Prefect", START: "start"}
 
 
@@ -57,7 +57,7 @@ def summarise(
     from kp_batch.warehouse.snapshot import newest_trace
 
     warehouse, run_id = run.config.warehouse.absolute(), run.run_id if plan.pending else None
-    domains, scores = _distributions(warehouse, run_id, _DOMAINS_SHOWN)
+    domains, scores = _distributions(warehouse, run_id, SHOWN_DOMAINS)
     this = the_try()
     return Summary.here(
         "done" if run_id else "nothing_to_do",
@@ -107,7 +107,7 @@ def summary_parts(summary: Summary) -> Iterator[Part]:
 
 def _largest(scores: DomainScores) -> DomainScores:
     """The domains with the most traces, in their order."""
-    most = nlargest(_DOMAINS_SHOWN, range(len(scores)), key=lambda place: scores[place]["traces"])
+    most = nlargest(SHOWN_DOMAINS, range(len(scores)), key=lambda place: scores[place]["traces"])
     return DomainScores(scores[place] for place in sorted(most))
 
 

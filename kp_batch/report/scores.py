@@ -10,9 +10,9 @@ import polars as pl
 
 from kp_batch.duck import sql, statement
 
-_ROWS = 1 << 15  # of a part, so that what is computed of it stays in the processor's cache
+PART_ROWS = 1 << 15  # so that what is computed of a part stays in the processor's cache
 _BATCH = 1 << 17
-_TABLE = 1 << 22  # the most numbers whose places are looked up, not searched
+MAX_LOOKUP_CODES = 1 << 22  # whose places are looked up in a table; those of more are searched
 _TEXTS = ("domain", "agent", "framework")
 _TYPES = {
     "task": np.uint64,
@@ -51,7 +51,7 @@ class Scores:
         """All of the columns, some tasks at a time; at least one part, and each of such a size."""
         tasks, first, last = self.columns["task"], 0, -1
         while last < len(tasks):
-            last = min(first + max(size, _ROWS), len(tasks))
+            last = min(first + max(size, PART_ROWS), len(tasks))
             if last:
                 last = int(np.searchsorted(tasks, tasks[last - 1], side="right"))
             yield {name: column[first:last] for name, column in self.columns.items()}
@@ -72,7 +72,7 @@ def in_groups(scores: Scores, code: Code, size: int) -> tuple[Scores, np.ndarray
     """
     small = np.min_scalar_type(-1 - size)  # a type that has all codes, as memory is slow
     codes = np.concatenate([code(part).astype(small) for part in scores.parts()])
-    if size < _TABLE:
+    if size < MAX_LOOKUP_CODES:
         is_used = np.zeros(size + 1, np.bool_)
         is_used[codes] = True  # -1 is the last
         used = np.flatnonzero(is_used[:-1])

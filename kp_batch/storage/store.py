@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _PIECE = 8 << 20  # bytes that are held in memory at once
 AT_ONCE = 1_000  # objects of one request that lists or deletes
-_ONE_PUT = 5_000 << 20  # bytes that one request may store, by Azure's limit; S3's is 5 GiB
+MAX_PUT_BYTES = 5_000 << 20  # bytes that one request may store, by Azure's limit; S3's is 5 GiB
 _PARALLEL = 16  # objects that are transferred at once
 # A request may last as long as bytes keep coming: obstore's default is 30 s for all of it. One that
 # is not answered is not tried again by obstore, which would take three minutes for each.
-_SILENCE_S = 60
+READ_TIMEOUT_S = 60
 _LONGEST = "1h"
 # Errors that another try does not mend, though obstore has no class for them.
 _LASTING = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "InvalidAccessKeyId")
@@ -243,11 +243,11 @@ class Store:
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         # A condition holds for one request, so a write with one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
-        if not in_parts and size > _ONE_PUT:
+        if not in_parts and size > MAX_PUT_BYTES:
             raise StorageError(
                 f"{self.url.rstrip('/')}/{path} would have {size_of(size)}, and a bucket takes at "
-                f"most {size_of(_ONE_PUT)} in one write; it stays as it was; keep it in a folder "
-                "of this machine"
+                f"most {size_of(MAX_PUT_BYTES)} in one write; it stays as it was; keep it in a "
+                "folder of this machine"
             )
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
         try:
@@ -356,7 +356,9 @@ def translate_errors(url: str) -> Generator[None]:
         raise PermissionError(errno.EACCES, reason, url) from None
     except BaseError as error:
         if _NO_ANSWER in str(error):
-            reason = f"there was no answer for {_SILENCE_S} s; look at the address and the network"
+            reason = (
+                f"there was no answer for {READ_TIMEOUT_S} s; look at the address and the network"
+            )
             raise TimeoutError(errno.ETIMEDOUT, reason, url) from None
         reason = _reason(error)
         if _METADATA in str(error):  # it is asked if the environment has no credentials
@@ -393,8 +395,8 @@ def _settings_of(url: str) -> dict[str, Any]:
     Raises:
         StorageError: they need a package that is not installed.
     """
-    client: dict[str, Any] = {"timeout": _LONGEST, "read_timeout": f"{_SILENCE_S}s"}
-    retries = {"retry_timeout": timedelta(seconds=_SILENCE_S)}
+    client: dict[str, Any] = {"timeout": _LONGEST, "read_timeout": f"{READ_TIMEOUT_S}s"}
+    retries = {"retry_timeout": timedelta(seconds=READ_TIMEOUT_S)}
     settings: dict[str, Any] = {"client_options": client, "retry_config": retries}
     if url.startswith("http://") or os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         client["allow_http"] = True

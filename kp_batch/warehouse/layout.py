@@ -19,7 +19,7 @@ TABLE_NAMES = (
 # Characters that delta-rs 1.6.6 and DuckDB 2.0.0 read as part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
 # Prefect's new database takes 5 MB, where Prefect runs the steps, and its log as much.
-_NEEDED_BYTES = 32 << 20
+MIN_FREE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ def make_folder(warehouse: Path) -> None:
     check_folder(warehouse)
     make_folder_of(warehouse)
     free = shutil.disk_usage(warehouse).free
-    if free < _NEEDED_BYTES:
+    if free < MIN_FREE_BYTES:
         raise ResourceError(
             f"the disk is full: {warehouse} has {free >> 20} MiB left, "
-            f"and a run needs {_NEEDED_BYTES >> 20} at the least; free some space",
+            f"and a run needs {MIN_FREE_BYTES >> 20} at the least; free some space",
             code="disk_full",
         )
 

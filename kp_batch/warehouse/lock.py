@@ -30,9 +30,9 @@ _LOCK_TIMEOUT_S = 0.2
 # any other thread is another writer, as another process is.
 _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 NOTICE = "kp.lock"  # the object; by this name, too, a reader of archives recognises a warehouse
-# From then on a notice stops nobody: its writer may have been killed. If it has not, the condition
+# An older notice stops nobody: its writer may have been killed. If it has not, the condition
 # of its publication decides.
-_HEEDED_S = 3_600.0
+NOTICE_TTL_S = 3_600.0
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def noticed(store: Store, copy_id: str, archive: str = "") -> Generator[None]:
     last, age_s = _read_notice(store)
     # A writer of this very copy is dead, as this process has the copy's lock.
     is_own = all(last.get(name) == own[name] for name in ("copy", "host"))
-    if last and not is_own and age_s < _HEEDED_S:
+    if last and not is_own and age_s < NOTICE_TTL_S:
         writer = f"process {last.get('pid')} on {last.get('host')} since {last.get('since')}"
         raise _busy(archive, store.url, writer)
     store.write(NOTICE, json.dumps(own).encode())

@@ -190,7 +190,7 @@ def test_what_is_known_is_not_even_hashed_and_a_touched_file_not_read(night: Nig
 def test_other_content_of_the_same_length_and_time_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.ingest.scan, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(kp_batch.ingest.scan, "MTIME_MARGIN_NS", -(10**18))
     settings = config(tmp_path, tmp_path / "archive", embedder="none")
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="a1")])
     rescore_archive(settings)
@@ -204,7 +204,7 @@ def test_other_content_of_the_same_length_and_time_is_read(
 def test_a_file_with_a_new_link_or_owner_is_compared_once_and_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.ingest.scan, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(kp_batch.ingest.scan, "MTIME_MARGIN_NS", -(10**18))
     hashed, read = noted(monkeypatch, "content_digest"), noted(monkeypatch, "read_rows_with_raw")
     settings = config(tmp_path, tmp_path / "archive", embedder="none")
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="a1")])
@@ -265,7 +265,7 @@ def test_an_object_of_a_bucket_is_fetched_once_and_again_if_its_etag_or_time_dif
     first.write("d.jsonl", "c1")  # the content of c.jsonl, which is there once more
     first.write("e.jsonl", "e1", outcome={"confidence": 2})
     for kept in (1, 4 << 30):
-        monkeypatch.setattr(kp_batch.ingest.scan, "_COPIED_BYTES", kept)
+        monkeypatch.setattr(kp_batch.ingest.scan, "DOWNLOAD_BATCH_BYTES", kept)
         fill(bucket, first.archive)
         before = TRAFFIC.read
         assert first.run(archive=(bucket,), max_reject_share=1).counts.rejected == 1

@@ -216,7 +216,7 @@ NIGHTS = [
     row(add, "2 refused settings", "--ttl", **SOON),
     row(fail_an_audit, "1 refused audit", "odd (41 rows)", '"a-00"'),
     # The disk is full at once, in the middle, and at the manifest.
-    row(add, FULL, "warehouse", broken={"kp_batch.warehouse.layout._NEEDED_BYTES": 1 << 60}),
+    row(add, FULL, "warehouse", broken={"kp_batch.warehouse.layout.MIN_FREE_BYTES": 1 << 60}),
     row(
         add,
         FULL,

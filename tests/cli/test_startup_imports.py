@@ -105,7 +105,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     write_jsonl(archive / "a.jsonl", [trace(id="a"), trace(id="b")])
     settings = config(folder, archive, embedder="minilm")
     with pytest.MonkeyPatch.context() as patch:  # a file that was just written is read once more
-        patch.setattr("kp_batch.ingest.scan._SETTLED_NS", -(10**18))
+        patch.setattr("kp_batch.ingest.scan.MTIME_MARGIN_NS", -(10**18))
         rescore_and_report(settings)
     return archive, settings.warehouse
 

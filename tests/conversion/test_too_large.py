@@ -27,7 +27,7 @@ REMAINS = {"empty_objective", "no_steps"}
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     lower_limits(monkeypatch)
-    monkeypatch.setattr("kp_batch.conversion.dialects.langsmith._LITERAL", 1 << 10)
+    monkeypatch.setattr("kp_batch.conversion.dialects.langsmith.MAX_LITERAL_CHARS", 1 << 10)
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 18)
 
 

@@ -225,7 +225,7 @@ def test_the_texts_of_some_vectors_are_found_by_their_own_hashes_and_by_those_of
 def test_all_vectors_are_read_with_their_hashes_but_for_removed_and_damaged_ones(
     store: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kp_batch.embedding.chunks._AT_ONCE", 2)
+    monkeypatch.setattr("kp_batch.embedding.chunks.VECTORS_PER_READ", 2)
 
     def read() -> list[tuple[list[bytes], bytes]]:
         parts = whole_chunks(store.folder)

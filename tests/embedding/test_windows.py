@@ -33,7 +33,7 @@ def test_law_what_is_new_leaves_once_in_chunks_in_its_order(
 ) -> None:
     hashes = windows_of(stored).hashes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_RECENT", recent)
+        patch.setattr(module, "RECENT_DIGESTS", recent)
         known = KnownWindows([as_stored(hashes[:2]), as_stored(hashes[2:])])
         chunks = list(chunks_to_embed((windows_of(part) for part in parts), known, size))
     seen, new = {tuple(pieces) for pieces in stored}, []

@@ -289,7 +289,7 @@ def test_a_store_that_another_program_holds_is_reported_and_nothing_changes(
     import_spans(nights, archive)
     before = imported(archive)
     write_lines(nights / "3.jsonl", [span("d", 9)])
-    monkeypatch.setattr("kp_batch.imports.store._WAIT_S", 0)
+    monkeypatch.setattr("kp_batch.imports.store.LOCK_TIMEOUT_S", 0)
     with closing(sqlite3.connect(archive / "_import" / "records.sqlite")) as other:
         for lock in ("EXCLUSIVE", "IMMEDIATE"):
             other.execute(f"BEGIN {lock}")

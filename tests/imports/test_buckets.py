@@ -136,7 +136,7 @@ def test_a_store_that_is_too_large_for_one_write_is_refused_by_name(
     import_spans(nights, url)
     before = bucket_files(url)
     late(nights)
-    monkeypatch.setattr("kp_batch.storage.store._ONE_PUT", 10_000)
+    monkeypatch.setattr("kp_batch.storage.store.MAX_PUT_BYTES", 10_000)
     with pytest.raises(StorageError, match=r"_import/records.sqlite would have .* in one write"):
         import_spans(nights, url)
     assert bucket_files(url) == before
@@ -220,7 +220,7 @@ def die_after(writes: int, patch: pytest.MonkeyPatch) -> None:
 def test_large_files_are_stored_one_after_another(
     nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destination, "_LARGE", 0)
+    monkeypatch.setattr(destination, "MAX_PARALLEL_BYTES", 0)
     alone, write = Lock(), Store.write
 
     def writing(*arguments: Any, **kwargs: Any) -> str:

@@ -109,9 +109,9 @@ def test_days_are_what_a_plain_sort_makes_and_no_trace_is_missing_meanwhile(
     touched = {id_: at for id_, at in before.items() if id_ in changed}
     stay: Collection[str] = before.keys() & after.keys()
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as name:
-        patch.setattr(days, "_PIECE_ROWS", 2)
-        patch.setattr(days, "_ROWS", 2)
-        patch.setattr(days, "_BYTES", 2_000)
+        patch.setattr(days, "PIECE_ROWS", 2)
+        patch.setattr(days, "ROW_GROUP_ROWS", 2)
+        patch.setattr(days, "ROW_GROUP_BYTES", 2_000)
         archive, folder = Watched("archive", Path(name)), Path(name)
         write_days(archive, Change({}, before), {})
         assert written(folder) == in_order(before)

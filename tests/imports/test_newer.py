@@ -232,8 +232,8 @@ def test_several_processes_build_what_one_does(
         kit.read(tmp_path / "source", old)
     for day in old.glob("*.parquet"):
         day.unlink()  # which an older version made in its own way
-    monkeypatch.setattr(importing, "_LARGE", 0)
-    monkeypatch.setattr(importing, "_PART_BYTES", 1_000)
+    monkeypatch.setattr(importing, "MAX_SERIAL_BYTES", 0)
+    monkeypatch.setattr(importing, "PART_BYTES", 1_000)
     assert kit.read(tmp_path / "source", old).traces == 39
     kit.read(tmp_path / "source", fresh)
     assert contents(old) == contents(fresh)
@@ -243,7 +243,7 @@ def test_what_is_built_anew_is_built_in_parts(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.before()
-    monkeypatch.setattr(importing, "_PART_BYTES", 100)
+    monkeypatch.setattr(importing, "PART_BYTES", 100)
     with patch.object(turns, "build_part", wraps=build_part) as built:
         machine.now()
     assert built.call_count > 2
@@ -254,7 +254,7 @@ def test_what_is_built_anew_is_built_in_parts(
     with patch.object(turns, "build_part", wraps=build_part) as built:
         machine.before()  # ends what was begun
     assert built.call_count > 2
-    monkeypatch.setattr(forgetting, "_UNITS", 1)
+    monkeypatch.setattr(forgetting, "UNITS_PER_PART", 1)
     with patch.object(turns, "build_part", wraps=build_part) as built:
         forget(machine.archive, files=[str(machine.source)])
     assert built.call_count > 2

@@ -21,7 +21,7 @@ from kp_batch.imports.spool import Spool, part_of, place_of, records_of_part
 def test_a_part_has_all_records_of_its_units(units: list[str], parts: int, size: int) -> None:
     records = [Record(unit, 1, 2, place, None, b"{}") for place, unit in enumerate(units)]
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(spool, "_RUN_BYTES", size)
+        patch.setattr(spool, "RUN_BYTES", size)
         spools = [Spool(Path(folder, name), parts) for name in ("one", "other")]
         for place, record in enumerate(records):
             spools[place % 2].add(record)

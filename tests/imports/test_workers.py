@@ -56,10 +56,10 @@ def test_several_processes_come_to_what_one_does(
     archive = tmp_path / "archive"
     summaries, files = list[object](), list[dict[str, object]]()
     for large, processes in ((1 << 30, 0), (0, 2)):
-        monkeypatch.setattr(importing, "_LARGE", large)
+        monkeypatch.setattr(importing, "MAX_SERIAL_BYTES", large)
         size = 1_000 if processes else 1 << 30
-        monkeypatch.setattr(importing, "_GROUP_BYTES", size)
-        monkeypatch.setattr(importing, "_PART_BYTES", size)
+        monkeypatch.setattr(importing, "GROUP_BYTES", size)
+        monkeypatch.setattr(importing, "PART_BYTES", size)
         with patch.object(importing, "Workers", wraps=Workers) as began:
             summaries.append(import_traces(FORMATS["otlp"], [str(source)], archive, RULES))
         files.append(contents(archive))
@@ -77,7 +77,7 @@ def test_other_rules_make_all_anew_in_several_processes(
     other = RULES.model_copy(update={"recovery": "after_tool_error"})
     archives = [tmp_path / "alone", tmp_path / "shared"]
     for archive, large in zip(archives, (1 << 30, 0), strict=True):
-        monkeypatch.setattr(importing, "_LARGE", large)
+        monkeypatch.setattr(importing, "MAX_SERIAL_BYTES", large)
         for rules in (RULES, other):
             done = import_traces(FORMATS["otlp"], [str(tmp_path / "source")], archive, rules)
             assert done.traces == 20

@@ -47,8 +47,8 @@ def test_each_location_has_its_trace_or_why_it_is_not_read(locations: list[Trace
 def test_batches_are_of_few_rows_and_letters(
     locations: list[TraceLocation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ROWS", 2)
+    monkeypatch.setattr(module, "BATCH_ROWS", 2)
     assert [len(batch) for batch in reread_batches(locations)] == [2, 2, 2, 1]
-    monkeypatch.setattr(module, "_LETTERS", 1)
+    monkeypatch.setattr(module, "BATCH_CHARS", 1)
     assert [len(batch) for batch in reread_batches(locations)] == [1, 1, 1, 1, 2, 1]
     assert outcomes(locations) == ["a", "changed", "c", "changed", "changed", "unreadable", "gone"]

@@ -45,7 +45,7 @@ def test_law_rows_come_back_in_groups_of_at_most_so_many(
 def test_few_rows_are_a_group_where_they_are_large(tmp_path: Path) -> None:
     large = [pl.DataFrame({"name": ["x" * 1_000] * count}) for count in (1, 1, 9, 1)]
     small = [pl.DataFrame({"name": ["x"] * count}) for count in (1, 1, 9, 1)]
-    with patch.object(kp_batch.ingest.staged_rows, "_BUFFER_BYTES", 4_000):
+    with patch.object(kp_batch.ingest.staged_rows, "BUFFER_BYTES", 4_000):
         assert max(written(tmp_path / "large.parquet", large, 100)) <= 4
         assert written(tmp_path / "small.parquet", small, 100) == [12]
         assert written(tmp_path / "one.parquet", [pl.DataFrame({"name": ["x" * 9_999]})], 9) == [1]
@@ -55,7 +55,7 @@ def test_large_rows_wait_for_no_others(tmp_path: Path) -> None:
     """However many they may be: so they are written one batch after the other."""
     path, large = tmp_path / "rows.parquet", pl.DataFrame({"name": ["x" * 1_000] * 4})
     with (
-        patch.object(kp_batch.ingest.staged_rows, "_BUFFER_BYTES", 4_000),
+        patch.object(kp_batch.ingest.staged_rows, "BUFFER_BYTES", 4_000),
         parquet_batches(path, SCHEMA, 1_000) as groups,
     ):
         groups.add(large)
@@ -73,7 +73,7 @@ def test_rows_before_an_error_leave_no_file(tmp_path: Path, error: type[BaseExce
             assert [*tmp_path.iterdir()]
             raise error
 
-    with patch.object(kp_batch.ingest.staged_rows, "_BUFFER_BYTES", 1), pytest.raises(error):
+    with patch.object(kp_batch.ingest.staged_rows, "BUFFER_BYTES", 1), pytest.raises(error):
         write()
     assert not [*tmp_path.iterdir()]
 

@@ -157,7 +157,7 @@ def places(folder: Path, secrets: Collection[str]) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are known by their times at once, though they were just written."""
-    monkeypatch.setattr(scan, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(scan, "MTIME_MARGIN_NS", -(10**18))
 
 
 lawful = settings(

@@ -211,7 +211,7 @@ class ChangingArchive(RuleBasedStateMachine):
         self.chance = random.Random(0)
         self.patch = pytest.MonkeyPatch()
         # Files are known by their times at once, though their ctime is that of the test.
-        self.patch.setattr(scan, "_SETTLED_NS", -(10**18))
+        self.patch.setattr(scan, "MTIME_MARGIN_NS", -(10**18))
         write_bag_of_words(self.folder / "model")
 
     def teardown(self) -> None:

@@ -157,8 +157,13 @@ def test_law_what_reaches_a_bound_is_found_at_the_bound_itself_too(
 @given(cases(), st.integers(1, 3), st.data())
 def test_law_blocks_and_tiles_change_nothing(case: Case, k: int, data: st.DataObject) -> None:
     whole = bits(found(case, k))
-    few = {name: data.draw(st.integers(1, 9)) for name in ("_COLUMNS", "_PAIRS", "_MOST")}
-    with patch.multiple(kernel, **few, _FEWEST=1, _PAIRS_OF_A_COSINE=data.draw(st.integers(0, 40))):
+    few = {
+        name: data.draw(st.integers(1, 9))
+        for name in ("BLOCK_COLUMNS", "BATCH_PAIRS", "MAX_BLOCK_ROWS")
+    }
+    with patch.multiple(
+        kernel, **few, MIN_BLOCK_ROWS=1, PAIRS_PER_COSINE=data.draw(st.integers(0, 40))
+    ):
         assert bits(found(case, k, at_once=data.draw(st.integers(1, 40)))) == whole
 
 
@@ -204,7 +209,7 @@ def test_equal_vectors_reach_any_bound_even_beside_one_that_is_closer_by_roundin
         own = unit(generator.standard_normal((1, 384)))
         close = unit(own + 1e-8 * generator.standard_normal((40, 384)))
         for dense in (0, 1 << 30):
-            with patch.object(kernel, "_PAIRS_OF_A_COSINE", dense):
+            with patch.object(kernel, "PAIRS_PER_COSINE", dense):
                 assert reaching(own, np.concatenate([close, own]), 1.0) == [True]
 
 

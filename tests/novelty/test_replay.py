@@ -40,7 +40,7 @@ laws = settings(max_examples=200)
 
 
 def blocks_of(rows: int) -> Any:
-    return patch.multiple(nearest, _FEWEST=rows, _MOST=rows)
+    return patch.multiple(nearest, MIN_BLOCK_ROWS=rows, MAX_BLOCK_ROWS=rows)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def test_law_the_block_size_changes_nothing(history: History, block: int) -> Non
 @given(histories(), st.integers(1, 60))
 def test_law_the_size_of_a_product_changes_nothing(history: History, columns: int) -> None:
     whole = bits(history.replayed())
-    with patch.object(nearest, "_COLUMNS", columns):
+    with patch.object(nearest, "BLOCK_COLUMNS", columns):
         assert bits(history.replayed()) == whole
 
 
@@ -137,7 +137,7 @@ def test_law_how_dense_candidates_are_narrowed_changes_nothing(
     history: History, pairs: int
 ) -> None:
     whole = bits(history.replayed())
-    with patch.object(nearest, "_PAIRS_OF_A_COSINE", pairs):
+    with patch.object(nearest, "PAIRS_PER_COSINE", pairs):
         assert bits(history.replayed()) == whole
 
 
@@ -381,7 +381,7 @@ def test_near_ties_across_products_equal_the_cache_one_at_a_time() -> None:
     history = History(vectors, np.arange(300), 120, None)
     one = bits(one_at_a_time(history))
     for columns in (1, 10, 64, 2_048):
-        with patch.object(nearest, "_COLUMNS", columns):
+        with patch.object(nearest, "BLOCK_COLUMNS", columns):
             assert bits(history.replayed(64)) == one
 
 
@@ -392,8 +392,8 @@ def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> No
     one = bits(one_at_a_time(history))
     for pairs in (1, 7, 64):
         with (
-            patch.object(nearest, "_PAIRS_OF_A_COSINE", 0),
-            patch.object(nearest, "_PAIRS", pairs),
+            patch.object(nearest, "PAIRS_PER_COSINE", 0),
+            patch.object(nearest, "BATCH_PAIRS", pairs),
         ):
             assert bits(history.replayed()) == one
 
@@ -401,7 +401,7 @@ def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> No
 def test_the_oldest_wins_a_tie_across_products() -> None:
     vectors = unit([[3.0, 4.0], [4.0, 3.0], [1.0, 1.0]])
     assert np.unique(cosines(vectors[[2, 2]], vectors[:2])).size == 1
-    with patch.object(nearest, "_COLUMNS", 1):
+    with patch.object(nearest, "BLOCK_COLUMNS", 1):
         assert replay(vectors, np.arange(3)).nearest[2] == 0
 
 

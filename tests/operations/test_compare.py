@@ -457,7 +457,7 @@ def test_movers_are_shown_with_their_objectives(
     """Read again from each file as it is now, but for large ones."""
     two, first, second = reread
     size = (two.archive / "large.jsonl").stat().st_size
-    monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", size)
+    monkeypatch.setattr(kp_batch.operations.compare, "MAX_SHOWN_FILE_BYTES", size)
     comparison = compared(two.warehouse, first, second)
     assert {mover["trace_id"]: mover["objective"] for mover in comparison.movers} == {
         "odd": ODD[:200],
@@ -470,7 +470,7 @@ def test_movers_are_shown_with_their_objectives(
     assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 120
-    monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", size - 1)
+    monkeypatch.setattr(kp_batch.operations.compare, "MAX_SHOWN_FILE_BYTES", size - 1)
     comparison = compared(two.warehouse, first, second)
     unread = {mover["trace_id"]: mover["unread"] for mover in comparison.movers if mover["unread"]}
     assert unread == {"large": "large"}
@@ -488,13 +488,13 @@ def test_movers_that_are_not_shown_have_objectives_of_smaller_files_and_of_those
         movers = compared(two.warehouse, first, second).movers
         return {mover["trace_id"]: mover["unread"] for mover in movers if mover["unread"]}
 
-    monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES_OF_OTHERS", size - 1)
+    monkeypatch.setattr(kp_batch.operations.compare, "MAX_OTHER_FILE_BYTES", size - 1)
     assert unread() == {}
-    monkeypatch.setattr(kp_batch.operations.compare, "_MOVERS", 0)
+    monkeypatch.setattr(kp_batch.operations.compare, "SHOWN_MOVERS", 0)
     assert unread() == {"large": "large"}
     movers = compared(two.warehouse, first, second).movers
     before = [mover["trace_id"] for mover in movers].index("large")
-    monkeypatch.setattr(kp_batch.operations.compare, "_MOVERS", before + 1)
+    monkeypatch.setattr(kp_batch.operations.compare, "SHOWN_MOVERS", before + 1)
     assert unread() == {}
 
 

@@ -721,10 +721,10 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
     nearby = [exact, *beside, 0.9, 1.0]
     bound = float(np.clip(data.draw(st.sampled_from(nearby)), 1e-3, 1.0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resemblance, "_ROWS", data.draw(st.integers(1, 50)))
-        patch.setattr(resemblance, "_TAKEN", data.draw(st.integers(1, 9)))
-        patch.setattr(nearest, "_COLUMNS", data.draw(st.integers(1, 9)))
-        patch.setattr(nearest, "_PAIRS", data.draw(st.integers(1, 9)))
+        patch.setattr(resemblance, "BLOCK_ROWS", data.draw(st.integers(1, 50)))
+        patch.setattr(resemblance, "TILE_ROWS", data.draw(st.integers(1, 9)))
+        patch.setattr(nearest, "BLOCK_COLUMNS", data.draw(st.integers(1, 9)))
+        patch.setattr(nearest, "BATCH_PAIRS", data.draw(st.integers(1, 9)))
         chosen, cut = Distinct(bound), data.draw(st.integers(0, count))
         taken = [*chosen.take(vectors[:cut]), *chosen.take(vectors[cut:])]
     assert taken == list(naive(vectors, bound))
@@ -757,8 +757,8 @@ def test_batches_change_nothing(
     sample: RescoreConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     exported(sample.warehouse, tmp_path / f"a.{ending}")
-    monkeypatch.setattr(reread, "_ROWS", 7)
-    monkeypatch.setattr(reread, "_LETTERS", 5_000)
+    monkeypatch.setattr(reread, "BATCH_ROWS", 7)
+    monkeypatch.setattr(reread, "BATCH_CHARS", 5_000)
     monkeypatch.setattr("kp_batch.archive.reading.BATCH_ROWS", 4)
     exported(sample.warehouse, tmp_path / f"b.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()

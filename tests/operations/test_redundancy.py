@@ -70,11 +70,11 @@ def test_of_many_texts_a_sample_is_drawn_whose_interval_holds_the_truth(
         truth.traces - truth.exact_repeats,
         True,
     )
-    monkeypatch.setattr(operation, "_ALL", 10)
-    monkeypatch.setattr(operation, "_DRAWN", 60)
+    monkeypatch.setattr(operation, "MAX_EXACT_TEXTS", 10)
+    monkeypatch.setattr(operation, "SAMPLE_TEXTS", 60)
     held = 0
     for seed in range(6):
-        monkeypatch.setattr(operation, "_SEED", seed)
+        monkeypatch.setattr(operation, "SAMPLE_SEED", seed)
         estimate = found(tmp_path, 0.8)
         assert (estimate.compared, estimate.is_exact) == (60, False)
         assert estimate.low <= estimate.share <= estimate.high
@@ -113,8 +113,8 @@ def test_the_traces_of_another_encoder_do_not_count(eight: Path) -> None:
 
 
 def test_missing_vectors_are_an_error(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operation, "_ALL", 1)
-    monkeypatch.setattr(operation, "_DRAWN", 2)  # all that lack are counted
+    monkeypatch.setattr(operation, "MAX_EXACT_TEXTS", 1)
+    monkeypatch.setattr(operation, "SAMPLE_TEXTS", 2)  # all that lack are counted
     for path in Layout(eight / "warehouse").vectors(Hashing.encoder_id).glob("*.npy"):
         path.unlink()
     with pytest.raises(WarehouseError, match=r"^6 of 6 vectors are not in .*--restore-vectors"):

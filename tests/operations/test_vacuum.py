@@ -396,7 +396,7 @@ def test_a_warehouse_without_scores_can_be_vacuumed(tmp_path: Path) -> None:
 def test_the_last_run_can_be_rolled_back_to_though_files_times_were_published_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.ingest.scan, "_SETTLED_NS", -(10**18))
+    monkeypatch.setattr(kp_batch.ingest.scan, "MTIME_MARGIN_NS", -(10**18))
     warehouse = tmp_path / "warehouse"
     write(tmp_path, {"a.jsonl": [said("one", "fix it", 5)]})
     rescore_archive(settings_of(tmp_path))

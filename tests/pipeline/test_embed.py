@@ -104,7 +104,7 @@ def test_chunks_are_larger_on_a_gpu(
     gpu: bool,  # noqa: FBT001
     expected: list[int],
 ) -> None:
-    monkeypatch.setattr(embed, "_ON_GPU", 40)
+    monkeypatch.setattr(embed, "GPU_CHUNK_WINDOWS", 40)
     with Staging.temporary() as staging:
         stage(staging, TEXTS)
         executor = Seen(gpu=gpu)

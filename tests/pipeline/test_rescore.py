@@ -114,7 +114,7 @@ def test_ranges_batches_and_file_order_change_nothing(
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
     monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
-    monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 1)
+    monkeypatch.setattr(kp_batch.ingest.scan, "MAX_PART_BYTES", 1)
     files = sorted(archive.iterdir(), reverse=True)
     parts = config(tmp_path, *files, cache_size=50, ttl="12h")
     rescore_archive(parts)

@@ -121,8 +121,8 @@ def test_law_the_report_of_drawn_scores_is_as_its_oracle(drawn_report: Gathered)
 def test_law_so_it_is_where_the_scores_are_read_in_small_parts_and_groups_are_many(
     folder: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(scores, "_ROWS", rows)
-    monkeypatch.setattr(scores, "_TABLE", 8 * rows)
+    monkeypatch.setattr(scores, "PART_ROWS", rows)
+    monkeypatch.setattr(scores, "MAX_LOOKUP_CODES", 8 * rows)
     monkeypatch.setattr(Scores, "parts", lambda self, _=0: _PARTS(self))
     for drawn in (draw(3), draw(SEVERAL), made(alike_and_apart())):
         Report(drawn.archive).assert_same(gathered(folder, drawn))

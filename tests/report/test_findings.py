@@ -233,7 +233,7 @@ def test_each_kind_is_told_before_a_second_of_any_the_heaviest_first(
         for each in found:
             heaviest[each.code] = max(each.weight, heaviest.get(each.code, 0))
         kinds.append((lambda _, __, found=found: found,))
-    monkeypatch.setattr(module, "_KINDS", tuple(kinds))
+    monkeypatch.setattr(module, "KINDS", tuple(kinds))
     told_of = findings(QUIET, ALL)
     assert [each.code for each in told_of] == chosen(heaviest)
     assert [each.weight for each in told_of] == [heaviest[each.code] for each in told_of]

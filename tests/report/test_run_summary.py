@@ -94,7 +94,7 @@ def test_the_published_distribution_and_the_question_give_the_same_numbers_howev
     for at_once in (None, 1, 2):
         if at_once:
             traces.append(trace(id=f"refused {at_once}", steps=[]))
-            monkeypatch.setattr(kp_batch.pipeline.publish, "_DOMAINS_AT_ONCE", at_once)
+            monkeypatch.setattr(kp_batch.pipeline.publish, "DOMAINS_PER_QUERY", at_once)
         write_jsonl(tmp_path / "a.jsonl", traces)
         scores = rescore_archive(settings).scores
         distribution = ask(settings.warehouse, f"SELECT {numbers} FROM score_distribution")
@@ -122,7 +122,7 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
     write_jsonl(archive, [trace(id=f"{n}", task_domain=domain) for n, domain in enumerate(domains)])
     every = rescore_archive(config(tmp_path, archive))
     assert [row["task_domain"] for row in every.scores] == [*"abcde"]
-    monkeypatch.setattr(kp_batch.report.run_summary, "_DOMAINS_SHOWN", 4)
+    monkeypatch.setattr(kp_batch.report.run_summary, "SHOWN_DOMAINS", 4)
     shown = replace(rescore_archive(config(tmp_path, archive)), run_id=every.run_id)
     assert (shown.domains, shown.scores) == (5, every.scores[:4])
     assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")

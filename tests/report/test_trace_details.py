@@ -188,13 +188,13 @@ def test_large_files_are_left_out_and_those_of_the_first_traces_are_preferred(
             for name, (is_first, size) in files.items()
         ]
     )
-    monkeypatch.setattr(report_texts, "_MOST_BYTES", 100)
-    monkeypatch.setattr(report_texts, "_OPENING_BYTES", 1)
+    monkeypatch.setattr(report_texts, "MAX_REREAD_BYTES", 100)
+    monkeypatch.setattr(report_texts, "OPEN_COST_BYTES", 1)
     assert read_texts(rows, ThreadExecutor()) == {
         **dict.fromkeys(("first", "small"), "gone"),
         **dict.fromkeys(("large", "last"), "large"),
     }
-    monkeypatch.setattr(report_texts, "_OPENING_BYTES", 40)
+    monkeypatch.setattr(report_texts, "OPEN_COST_BYTES", 40)
     assert set(read_texts(rows, ThreadExecutor()).values()) == {"gone", "large"}
 
 
@@ -206,7 +206,7 @@ def test_texts_come_from_a_bucket_as_well(
     warehouse = run(tmp_path, archive=bucket)
     texts = gathered(warehouse)[1].texts or {}
     assert [text.objective for text in texts.values()] == ["objective 1", "objective 2"]
-    monkeypatch.setattr(report_texts, "_FETCHING_BYTES", report_texts._MOST_BYTES)  # noqa: SLF001
+    monkeypatch.setattr(report_texts, "FETCH_COST_BYTES", report_texts.MAX_REREAD_BYTES)
     assert set((gathered(warehouse)[1].texts or {}).values()) == {"large"}
 
 

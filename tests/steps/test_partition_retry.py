@@ -68,7 +68,7 @@ class Dying(ThreadExecutor):
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 30)
-    monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 200_000)
+    monkeypatch.setattr(kp_batch.ingest.scan, "MAX_PART_BYTES", 200_000)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 50)
     monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 40)
     monkeypatch.setattr(Hashing, "chunk_size", 20)
@@ -99,7 +99,7 @@ def test_a_part_that_a_killed_worker_began_is_done_by_another(tmp_path: Path) ->
 def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.pipeline.embed, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(kp_batch.pipeline.embed, "TEXTS_PER_PART", 2)
     monkeypatch.setattr(MiniLM, "chunk_size", 1)
     beginning = "many words " * 300
     traces = [trace(id=f"t{n}", objective=beginning + str(n)) for n in range(6)]

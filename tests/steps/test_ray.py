@@ -224,7 +224,7 @@ def test_no_size_of_the_parts_makes_a_difference(
             for name in ("shared", "alone")
         )
         rescore_archive(alone)
-        patch.setattr(scan, "_PART_BYTES", rows * 2_000)
+        patch.setattr(scan, "MAX_PART_BYTES", rows * 2_000)
         patch.setattr(timeline, "RANGE_ROWS", rows)
         patch.setattr(write_tasks, "PART_ROWS", rows)
         patch.setattr(Hashing, "chunk_size", rows)

@@ -235,7 +235,7 @@ def test_what_only_shows_when_it_runs_fails_the_run_by_name(
         "SELECT list(i || 'x') FROM range(2_000_000_000) r(i)": "Out of Memory",
         "SELECT error('on purpose') FROM scores": "on purpose",
     }
-    monkeypatch.setattr("kp_batch.duck._SPILLING_BYTES", 64 << 20)
+    monkeypatch.setattr("kp_batch.duck.SPILLING_MEMORY_BYTES", 64 << 20)
     audits = errors(**{f"wrong{n}": sql for n, sql in enumerate(whys)}, fine="FROM scores LIMIT 0")
     assert_refused(lambda: night(trace(id="a"), audits=audits), whys)
     manifest = read_manifest(tmp_path / "warehouse")

@@ -16,7 +16,7 @@ from kp_batch.conversion.dialects.dialect import Dialect, Kind, json_of, value_o
 KIND, INPUTS, OUTPUTS = "langsmith.span.kind", "gen_ai.prompt", "gen_ai.completion"
 _KINDS: dict[object, Kind] = {"llm": "model", "tool": "tool", "retriever": "retriever"}
 _INPUTS, _OUTPUTS = json_of(INPUTS), json_of(OUTPUTS)
-_LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
+MAX_LITERAL_CHARS = 1 << 18  # a parsed character takes up to 500 bytes
 
 
 def _kind(span: OtelSpan) -> Kind | None:
@@ -58,7 +58,7 @@ def _call(span: OtelSpan) -> tuple[object, str]:
 def _arguments(text: str) -> Json | None:
     """Arguments as LangChain writes them: in Python's notation, if that is short, or as JSON."""
     value = parse_json(text)
-    if isinstance(value, str) and value.startswith("{") and len(value) <= _LITERAL:
+    if isinstance(value, str) and value.startswith("{") and len(value) <= MAX_LITERAL_CHARS:
         try:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -37,7 +37,7 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.store import Store
-importing._LARGE, importing.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
+importing.MAX_SERIAL_BYTES, importing.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
 transaction, numbers = Store.transaction, count(1)
 @contextmanager
 def hanging(store):

@@ -235,7 +235,7 @@ def torture(folder: Path, warehouse: str, kills: int, seed: int) -> int:
 def torture_in_bucket(folder: Path, kills: int, seed: int) -> int:
     """Kill runs on a bucket, whose notice stops no later one."""
     with s3_server() as address, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lock, "_HEEDED_S", -1)
+        patch.setattr(lock, "NOTICE_TTL_S", -1)
         return torture(folder, make_bucket(address, "kept"), kills, seed)
 
 

@@ -57,7 +57,7 @@ def silent_server() -> Generator[list[socket.socket]]:
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.MonkeyPatch.context() as patch:
         port = server.getsockname()[1]
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        patch.setattr(storage, "_SILENCE_S", 1)
+        patch.setattr(storage, "READ_TIMEOUT_S", 1)
 
         def take() -> None:
             with suppress(OSError):  # it is closed

@@ -35,7 +35,7 @@ def test_who_is_not_heeded_any_more_leaves_the_notice_of_the_next_one(
 ) -> None:
     with ExitStack() as first, ExitStack() as second:
         first.enter_context(noticed(store, "sleeping"))
-        monkeypatch.setattr(lock, "_HEEDED_S", -1)
+        monkeypatch.setattr(lock, "NOTICE_TTL_S", -1)
         second.enter_context(noticed(store, "next"))
         first.close()
         assert (noticed_writer(store) or {})["copy"] == "next"

@@ -179,7 +179,7 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
     with first.here() as folder:
         config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
         settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
-        monkeypatch.setattr(lock, "_HEEDED_S", -1)  # as if it slept
+        monkeypatch.setattr(lock, "NOTICE_TTL_S", -1)  # as if it slept
         with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
             second.run(archive, threshold=0.9)
             rescore_archive(settings)
@@ -194,7 +194,7 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
 def test_a_writer_whom_nobody_heeds_publishes_over_no_vacuum(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "_HEEDED_S", -1)  # as if it slept
+    monkeypatch.setattr(lock, "NOTICE_TTL_S", -1)  # as if it slept
     with first.here() as folder:
         config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
         settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
@@ -230,7 +230,7 @@ def test_a_long_run_that_two_nights_overtake_is_planned_once_more_and_embeds_not
         return encode(self, texts)
 
     night("first")
-    monkeypatch.setattr(lock, "_HEEDED_S", -1)  # the long run began more than an hour ago
+    monkeypatch.setattr(lock, "NOTICE_TTL_S", -1)  # the long run began more than an hour ago
     monkeypatch.setattr(publication, "publish_in_bucket", overtaken)
     monkeypatch.setattr(Hashing, "encode", counted)
     done = kp_batch(fresh, "run", nights, past, "--no-prefect", "--embedder", "hashing")
@@ -286,7 +286,7 @@ def test_what_a_dead_writer_holds_is_taken_over(
             content = store_at(fresh.url).read(lock.NOTICE)[0]
         store_at(fresh.url).write(lock.NOTICE, content)
         with machine.here() as other:
-            monkeypatch.setattr(lock, "_HEEDED_S", 90 if machine is fresh else -1)
+            monkeypatch.setattr(lock, "NOTICE_TTL_S", 90 if machine is fresh else -1)
             with writing(other, wait=False):
                 assert store_at(fresh.url).read(lock.NOTICE)[0] != content
 
