@@ -17,18 +17,18 @@ from kp_batch.errors import UnreadableError
 from kp_batch.magic_bytes import binary_kind
 from kp_batch.stopping import look
 
-LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
-TEXT_BYTES = 16 << 20  # of one value, in UTF-8
-VALUES = 1 << 20  # of one row: objects, lists and their elements
-RAW_BYTES = 1 << 20  # of a rejected row's JSON that is kept
-ALL_RAW_BYTES = 64 << 20  # of all rejected rows' of one file, unless RATIO allows more
-TRACE_BYTES = 256 << 20  # of the parts of one trace in an import, with 64 bytes for each value
-MEMBER_BYTES = 2 << 30  # of gzip or zstd once unpacked; of an `.eval`, unless RATIO allows more
-REFUSED = 1 << 18  # of a file's faulty or blank lines; of a file with more, an import takes nothing
-UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
-RATIO = 100  # times its size that a file may unpack to
-COLUMNS = 10_000  # columns of a Parquet file, each field of a struct by itself
-NESTING = 1_000  # objects and lists within each other
+LINE_BYTES = 64 << 20  # a JSON line, a protobuf message, or a JSON document of one trace
+TEXT_BYTES = 16 << 20  # one value, in UTF-8
+VALUES = 1 << 20  # objects, lists and list elements in one row
+RAW_BYTES = 1 << 20  # the JSON that is kept of one rejected row
+ALL_RAW_BYTES = 64 << 20  # the same of all rejected rows of a file, unless the ratio allows more
+TRACE_BYTES = 256 << 20  # the parts of one trace in an import, plus 64 bytes for each value
+MEMBER_BYTES = 2 << 30  # unpacked gzip or zstd; an unpacked `.eval`, unless the ratio allows more
+REFUSED = 1 << 18  # faulty or blank lines in a file; an import takes nothing from a file with more
+UNPACKED_BYTES = 256 << 20  # an unpacked Parquet file, unless the ratio allows more
+RATIO = 100  # the ratio: how many times its own size a file may unpack to
+COLUMNS = 10_000  # columns in a Parquet file; each field of a struct counts
+NESTING = 1_000  # levels of objects and lists inside each other
 
 TOO_LARGE = "too_large"
 

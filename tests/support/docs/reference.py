@@ -100,7 +100,7 @@ def _bound(rule: Any) -> str:
 
 def limits() -> Iterator[str]:
     """Every limit on what is read, with what its comment says."""
-    yield "| most | of what |\n|---|---|"
+    yield "| limit | of |\n|---|---|"
     source = Path(bounds.__file__).read_text("utf-8")
     for name, of_what in re.findall(r"^([A-Z]\w+) = .*?  # (.+)$", source, re.MULTILINE):
         value = getattr(bounds, name)
