@@ -1,5 +1,6 @@
-"""What is private to a module is used in it; no linter of ours looks at that."""
+"""What is private to a module is used in it, and no test replaces it; no linter looks at that."""
 
+import ast
 import re
 
 import pytest
@@ -28,3 +29,35 @@ def test_private_names_are_used_where_they_are_defined() -> None:
 def test_a_name_that_nothing_uses_is_reported(source: str) -> None:
     assert len(unused(source)) == 1
     assert unused(source + "print(_f, _F)\n") == []
+
+
+PATCHES = ("setattr", "delattr", "object", "multiple", "patch")
+
+
+def replaced(source: str) -> list[str]:
+    """The private names that are given to `monkeypatch.setattr` or `mock.patch`."""
+    calls = (each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call))
+    patches = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] in PATCHES]
+    names = [each.value for call in patches for each in call.args if isinstance(each, ast.Constant)]
+    names += [keyword.arg for call in patches for keyword in call.keywords]
+    return [str(name) for name in names if re.search(r"(^|\.)_[A-Za-z]\w*$", str(name))]
+
+
+def test_tests_replace_public_names_alone() -> None:
+    files = {str(path): replaced(path.read_text("utf-8")) for path in ROOT.glob("tests/**/*.py")}
+    assert len(files) > 100
+    assert {path: names for path, names in files.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "monkeypatch.setattr(scan, '_N', 1)",
+        "patch.setattr('kp_batch.ingest.scan._N', 1)",
+        "patch.object(scan, '_N', 1)",
+        "patch.multiple(scan, _N=1)",
+    ],
+)
+def test_a_private_name_that_a_test_replaces_is_reported(source: str) -> None:
+    assert len(replaced(source)) == 1
+    assert replaced(source.replace("_N", "N")) == []

@@ -181,7 +181,7 @@ def list_files(
         ValueError: it is no path.
     """
     for folder in Path(root).parents:
-        if _is_table(str(folder), MARKS_OF_TABLES, _entries):
+        if _is_table(str(folder), MARKS_OF_TABLES, list_entries):
             raise in_table(str(folder))
     try:
         status = Path(root).stat()
@@ -197,7 +197,7 @@ def list_files(
         glob = Glob(root)
 
     def look_into(folder: str) -> Sequence[Entry]:
-        return () if os.path.realpath(folder) == own else _entries(folder)
+        return () if os.path.realpath(folder) == own else list_entries(folder)
 
     yield from walk(glob, look_into, every=every, is_excluded=is_excluded)
 
@@ -297,7 +297,8 @@ def stat_file(path: str) -> SourceFile:
     return _source(path, Path(path).stat())
 
 
-def _entries(folder: str) -> list[Entry]:
+def list_entries(folder: str) -> list[Entry]:
+    """What is in a folder."""
     with os.scandir(folder) as entries:
         return [_Local(entry) for entry in entries]
 
@@ -349,10 +350,11 @@ def _target(link: str) -> str:
 
 
 def _source(path: str, status: os.stat_result) -> SourceFile:
-    return SourceFile(path, status.st_size, status.st_mtime_ns, _version(status))
+    return SourceFile(path, status.st_size, status.st_mtime_ns, version_of(status))
 
 
-def _version(status: os.stat_result) -> str:
+def version_of(status: os.stat_result) -> str:
+    """What changes with a file besides its size and time of modification: its ctime."""
     return str(status.st_ctime_ns or "")
 
 

@@ -62,7 +62,7 @@ def _by_length(
     query: Tensor, key: Tensor, value: Tensor, lengths: Lengths, scaling: float
 ) -> Tensor:
     """Attend to consecutive windows of equal length at once."""
-    attend = _in_products if _fused_is_slow(query) else scaled_dot_product_attention
+    attend = _in_products if fused_is_slow(query) else scaled_dot_product_attention
     attended: list[Tensor] = []
     first = 0
     for length, equal in groupby(lengths.each):
@@ -77,7 +77,7 @@ def _by_length(
     return torch.cat(attended)
 
 
-def _fused_is_slow(query: Tensor) -> bool:
+def fused_is_slow(query: Tensor) -> bool:
     """Whether torch's fused attention multiplies bf16 no faster than float32.
 
     It does so on processors without AMX: one with AVX512-BF16 took 4.3 ms a window and layer, and

@@ -27,7 +27,7 @@ _AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
 # Of these texts: words and pairs of words take some forty times their size while they are hashed.
 _LETTERS_AT_ONCE = 1 << 20
 _WORD = re.compile(r"\w+")
-_SHARED: WeakValueDictionary[str, "Encoder"] = WeakValueDictionary()  # by encoder_id
+LOADED: WeakValueDictionary[str, "Encoder"] = WeakValueDictionary()  # by encoder_id
 _SHARING = Lock()
 
 
@@ -44,7 +44,7 @@ def load_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
         return None
     encoder = _made(name, precision)
     with _SHARING:
-        return _SHARED.setdefault(encoder.encoder_id, encoder)
+        return LOADED.setdefault(encoder.encoder_id, encoder)
 
 
 def _made(name: str, precision: Precision) -> Encoder:

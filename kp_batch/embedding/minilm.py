@@ -89,7 +89,7 @@ class MiniLM:
             return []
         means: list[tuple[list[int], Tensor]] = []
         with waited_for(self._lock), computing(self.precision, self._model.device):
-            batches = [*_batches([len(window) for window in windows], self._pieces_at_once)]
+            batches = [*batches_by_length([*map(len, windows)], self._pieces_at_once)]
             for rows in batches:
                 look()
                 means.append((rows, self._means([windows[row] for row in rows])))
@@ -186,7 +186,7 @@ def _queue_end(device: "torch.device") -> Callable[[], None]:
     return event.synchronize
 
 
-def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+def batches_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
     """Rows in batches, ordered by length, of at most so many pieces."""
     batch: list[int] = []
     size = 0

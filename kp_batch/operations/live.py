@@ -322,11 +322,12 @@ def reset() -> None:
 def _engine() -> Session:
     """The session of the process, in which no trace has an id."""
     with _beginning:
-        return _begun()
+        return process_session()
 
 
 @cache
-def _begun() -> Session:
+def process_session() -> Session:
+    """The session of the process, begun with its first trace; see `_engine`."""
     if find_spec("sentence_transformers") is None:
         warnings.warn("sentence-transformers is not installed: every novelty is 0.5", stacklevel=5)
         return Session(embedder="none")

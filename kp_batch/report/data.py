@@ -218,7 +218,7 @@ def gather(
     found: dict[str, Any] = dict.fromkeys(FRAMES, pl.DataFrame())
     for name in (name for name in FRAMES if name in frames):
         file = "units" if name in _UNITS else name
-        found[name] = _frame(connection, file, **of_frames.get(name, {}))
+        found[name] = ask_frame(connection, file, **of_frames.get(name, {}))
     return ReportData(
         run=run,
         before=before,
@@ -227,7 +227,7 @@ def gather(
         names=names,
         spans=spans,
         period=period,
-        totals=_frame(connection, "totals").row(0, named=True),
+        totals=ask_frame(connection, "totals").row(0, named=True),
         **found,
     )
 
@@ -353,5 +353,8 @@ def _query(connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str
     return frame_of(connection.sql(sql(__name__, name, **values)))
 
 
-def _frame(connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str) -> pl.DataFrame:
+def ask_frame(
+    connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str
+) -> pl.DataFrame:
+    """The answer of a query of the report, by its name."""
     return _query(connection, f"sql/{name}.sql", **values)

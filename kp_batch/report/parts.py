@@ -44,14 +44,15 @@ def _changes(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dict[An
         }
         found = _found(connection, "parts_of_changes", asked, **names)
         own = {(row.pop("domain"), row.pop("begins")): row for row in found}
-        novel = [each for each in asked if key != "everything" and _is_novel(own[each[0], each[2]])]
+        of_domains = asked if key != "everything" else []
+        novel = [each for each in of_domains if is_by_novelty(own[each[0], each[2]])]
         for row in _found(connection, "cache_shares", novel, **names):
             own[row.pop("domain"), row.pop("begins")] |= row
         parts |= own
     return parts
 
 
-def _is_novel(parts: Parts) -> bool:
+def is_by_novelty(parts: Parts) -> bool:
     """Whether novelty is the largest part."""
     return max(parts, key=lambda name: abs(parts[name] or 0)) == "novelty"
 

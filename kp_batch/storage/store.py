@@ -231,7 +231,7 @@ class Store:
         if instead_of is None:
             condition = "overwrite"
         try:
-            return self._put(path, content, condition)
+            return self.put_once(path, content, condition)
         except ConflictError:
             with suppress(FileNotFoundError):
                 stored, obj = self.read(path)
@@ -239,7 +239,8 @@ class Store:
                     return obj.etag
             raise
 
-    def _put(self, path: str, content: bytes | Path, condition: Any) -> str:
+    def put_once(self, path: str, content: bytes | Path, condition: Any) -> str:
+        """Store an object; see `write`, which finds out what a lost answer was."""
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         # A condition holds for one request, so a write with one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE

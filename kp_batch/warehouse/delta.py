@@ -120,19 +120,20 @@ def _commit(
     schema = Schema.from_arrow(arrow_schema(TABLES[name]))
     options: Any = {"partition_by": PARTITIONED_BY.get(name), "commit_properties": properties}
     if table is None:
-        added = _additions(folder, name, files.values())
+        added = add_actions(folder, name, files.values())
         create_table_with_add_actions(
             str(folder), schema, added, configuration=CONFIGURATION, **options
         )
         return
-    actions = pl.DataFrame(table.get_add_actions())
-    now = dict(actions.select("path", "size_bytes").iter_rows())
-    added = _additions(folder, name, (file for path, file in files.items() if path not in now))
+    listed = pl.DataFrame(table.get_add_actions())
+    now = dict(listed.select("path", "size_bytes").iter_rows())
+    added = add_actions(folder, name, (file for path, file in files.items() if path not in now))
     gone = {path: size for path, size in now.items() if path not in files}
-    table.create_write_transaction([*added, *_removals(name, gone)], "append", schema, **options)
+    actions = [*added, *remove_actions(name, gone)]
+    table.create_write_transaction(actions, "append", schema, **options)
 
 
-def _additions(folder: Path, name: str, files: Iterable[DataFile]) -> "list[AddAction]":
+def add_actions(folder: Path, name: str, files: Iterable[DataFile]) -> "list[AddAction]":
     """The actions that add files, with the number of their rows as the only statistics."""
     from deltalake.transaction import AddAction
 
@@ -149,7 +150,7 @@ def _additions(folder: Path, name: str, files: Iterable[DataFile]) -> "list[AddA
     ]
 
 
-def _removals(name: str, sizes: Mapping[str, int]) -> "list[RemoveAction]":
+def remove_actions(name: str, sizes: Mapping[str, int]) -> "list[RemoveAction]":
     """The actions that remove files, whose sizes these are."""
     from deltalake.transaction import RemoveAction
 

@@ -65,8 +65,8 @@ def writing(warehouse: Path, *, wait: float) -> Generator[None]:
     """
     with ExitStack() as locks:
         if _acquire(locks, warehouse, wait=wait):
-            _remove_working_files(warehouse)
-            locks.callback(_remove_working_files, warehouse)
+            remove_working_files(warehouse)
+            locks.callback(remove_working_files, warehouse)
             for callback in _CALLBACKS:
                 callback()
             _repair(warehouse)
@@ -309,7 +309,7 @@ def _repair(warehouse: Path) -> None:
     _export(warehouse)
 
 
-def _remove_working_files(warehouse: Path) -> None:
+def remove_working_files(warehouse: Path) -> None:
     """Remove what runs have left and nobody asks, of killed ones too: no other run is at work."""
     layout = Layout(warehouse)
     shutil.rmtree(layout.all_staging, ignore_errors=True)

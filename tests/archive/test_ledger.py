@@ -52,7 +52,7 @@ class Night:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.archive, self.warehouse = folder / "archive", folder / "warehouse"
         # No test can set a ctime: here it is the other time.
-        monkeypatch.setattr(folders, "_version", lambda status: str(status.st_mtime_ns or ""))
+        monkeypatch.setattr(folders, "version_of", lambda status: str(status.st_mtime_ns or ""))
         self.read = noted(monkeypatch, "read_rows_with_raw")
         self.hashed = noted(monkeypatch, "content_digest")
 

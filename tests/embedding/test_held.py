@@ -32,7 +32,7 @@ def test_a_setting_is_held_until_the_last_has_ended_and_is_then_what_it_was(
 
 
 def test_an_encoder_is_shared_as_long_as_somebody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoders, "_SHARED", WeakValueDictionary())  # others may have one
+    monkeypatch.setattr(encoders, "LOADED", WeakValueDictionary())  # others may have one
     one = load_encoder("hashing")
     assert load_encoder("hashing") is one
     assert load_encoder("minilm") is not one

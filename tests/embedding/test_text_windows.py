@@ -172,7 +172,7 @@ def test_attention_stays_within_each_window(
 
     kind = getattr(torch, name)
     monkeypatch.setattr(attention, "varlen_attn", on_no_card)
-    monkeypatch.setattr(attention, "_fused_is_slow", lambda _: way == "in products")
+    monkeypatch.setattr(attention, "fused_is_slow", lambda _: way == "in products")
     attend = _on_gpu if way == "on the card" else _by_length
     generator = torch.Generator().manual_seed(0)
     for lengths in ([1], [3, 3, 3], [1, 2, 2, 7], [5, 1, 5], [40]):

@@ -44,15 +44,15 @@ def expected(novelty: float) -> float:
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     """The session of a fresh process."""
-    live._begun.cache_clear()  # noqa: SLF001
+    live.process_session.cache_clear()
     yield
-    live._begun.cache_clear()  # noqa: SLF001
+    live.process_session.cache_clear()
 
 
 @pytest.fixture
 def hashing(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(embedder="hashing")
-    monkeypatch.setattr(live, "_begun", cache(lambda: session))
+    monkeypatch.setattr(live, "process_session", cache(lambda: session))
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def without_sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cached() -> list[datetime]:
     """When the traces came that the process holds."""
-    [*caches] = live._begun()._caches.values()  # noqa: SLF001
+    [*caches] = live.process_session()._caches.values()  # noqa: SLF001
     return [entry.created_at for each in caches for entry in each.came]
 
 

@@ -285,7 +285,7 @@ def test_what_was_forgotten_stays_so_while_its_files_are_there(
     nights: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, (first, second) = nights
-    monkeypatch.setattr(kp_batch.operations.forget, "_purge_forgotten", killed)
+    monkeypatch.setattr(kp_batch.operations.forget, "start_over", killed)
     with pytest.raises(Killed):
         forget(folder / "warehouse", ["kp:trace:2"])
     kept = available_runs(folder / "warehouse")
@@ -370,7 +370,7 @@ def with_later(two_nights: Folder) -> dict[str, pl.DataFrame]:
 
 MOMENTS: list[tuple[object, str]] = [
     (kp_batch.pipeline.publish, "publish"),
-    (kp_batch.warehouse.publication, "_sync"),
+    (kp_batch.warehouse.publication, "publish_in_bucket"),
     (kp_batch.operations.rollback, "renew_report"),
 ]
 

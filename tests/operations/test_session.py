@@ -226,7 +226,7 @@ def test_several_threads_may_use_a_session_and_sessions_do_not_meet() -> None:
 def test_sessions_share_an_encoder_which_goes_with_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encoders, "_SHARED", weakref.WeakValueDictionary())  # others may have one
+    monkeypatch.setattr(encoders, "LOADED", weakref.WeakValueDictionary())  # others may have one
     one, other = Session(embedder="minilm"), Session(embedder="minilm")
     encoder = weakref.ref(one._encoder)  # noqa: SLF001
     assert other._encoder is encoder()  # noqa: SLF001

@@ -19,6 +19,7 @@ import kp_batch.pipeline.rescore
 from kp_batch.archive.validation import CHECKS
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
+from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
@@ -242,7 +243,7 @@ def test_vacuum_removes_facts_of_replaced_content_and_vectors_that_nothing_needs
     nights: ThreeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only a dry run predicts.
-    monkeypatch.setattr(kp_batch.operations.vacuum, "_count_other_vectors", killed)
+    monkeypatch.setattr(VectorStore, "count_mergeable", killed)
     needless = pl.Series([text_hash("fix more"), text_hash("other")])
     other = nights.warehouse / "vectors" / "hashing-8-v0"
     write_chunk(other, needless, np.eye(2, 8, dtype=np.float32))
@@ -606,7 +607,7 @@ def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
     write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
     with monkeypatch.context() as patch:
         patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
-        patch.setattr(publication, "_remove_working_files", lambda _: None)
+        patch.setattr(publication, "remove_working_files", lambda _: None)
         with pytest.raises(Killed):
             rescore_archive(settings_of(folder, cache_size=3))
     assert places(folder / "warehouse", ["kp:trace:dead"])

@@ -372,7 +372,7 @@ def test_all_but_the_traces_is_computed_from_what_was_read_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(draw(SEVERAL), folder)
-    frame, names = module._frame, list[str]()  # noqa: SLF001
+    frame, names = module.ask_frame, list[str]()
 
     def without_scores(
         connection: duckdb.DuckDBPyConnection, name: str, **values: Any
@@ -381,7 +381,7 @@ def test_all_but_the_traces_is_computed_from_what_was_read_once(
         names.append(name)
         return frame(connection, name, **values)
 
-    monkeypatch.setattr(module, "_frame", without_scores)
+    monkeypatch.setattr(module, "ask_frame", without_scores)
     with opened(folder) as connection, pytest.raises(duckdb.IOException):
         gather(connection)
     assert sorted({*names, *UNITS}) == sorted({*FRAMES, "units"})

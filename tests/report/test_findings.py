@@ -119,7 +119,7 @@ def test_parts_and_cache_shares_of_the_last_changes_are_those_of_the_question(
         return of_last.drop_nulls("change").to_dicts()
 
     monkeypatch.setattr(parts_module, "clear_changes", last)
-    monkeypatch.setattr(parts_module, "_is_novel", lambda _: True)
+    monkeypatch.setattr(parts_module, "is_by_novelty", lambda _: True)
     archive = draw(0) if name == "seed 0" else make(name)
     rows = archive.tables["scores"]
     if name == "ties":  # in one cache, of which not all is read

@@ -145,7 +145,7 @@ class Flaky:
 
 
 READING = {
-    "list": (folders, "_entries"),
+    "list": (folders, "list_entries"),
     "digest": (sources, "open_file"),
     "rows": (reading, "open_file"),
 }

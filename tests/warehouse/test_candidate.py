@@ -409,7 +409,7 @@ def test_no_bucket_sees_a_candidate_and_it_is_asked_all_the_same(tmp_path: Path)
         other = Machine(tmp_path / "other", machine.url)
         other.run(tmp_path / "archive")
         with machine.here() as copy, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Mirror, "_prune_to", is_broken)
+            patch.setattr(Mirror, "prune_to", is_broken)
             with pytest.raises(OSError, match="it fails"):
                 refresh(copy)
         assert machine.ask("SELECT count(*) FROM scores") == [(2,)]

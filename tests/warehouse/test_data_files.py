@@ -486,17 +486,17 @@ def test_an_export_beside_another_one_never_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_run(tmp_path, {5: ["a"]})
-    removals, once = delta._removals, iter([True])  # noqa: SLF001
+    removals, once = delta.remove_actions, iter([True])
 
     def overtaken(*inputs: Any) -> Any:
         if next(once, False):  # another writer publishes, and exports first
-            monkeypatch.setattr(delta, "_removals", removals)
+            monkeypatch.setattr(delta, "remove_actions", removals)
             other = Draft(tmp_path, "other")
             other.replace_files("scores", [written(tmp_path, 6, "c")], [day(5), day(6)])
             other.publish()
         return removals(*inputs)
 
-    monkeypatch.setattr(delta, "_removals", overtaken)
+    monkeypatch.setattr(delta, "remove_actions", overtaken)
     tables = Draft(tmp_path, "later")
     tables.replace_files("scores", [written(tmp_path, 5, "b")], [day(5)])
     tables.publish()

@@ -92,7 +92,7 @@ def test_what_a_failing_command_has_written_is_seen_by_nobody(
     work, fails = FAILURES[failure]
     before = require_manifest(warehouse)
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_sync", fails)  # once all is written
+        patch.setattr(publication, "publish_in_bucket", fails)  # once all is written
         with pytest.raises((OSError, KeyboardInterrupt)):
             work(folder)
     assert require_manifest(warehouse) == before
@@ -130,11 +130,11 @@ def test_wherever_a_publication_fails_only_what_is_published_stays(
 # Where a try fails, when all is written; how: what passes is tried again; and the runs before.
 TRIES = [
     ("build_published", TimeoutError("away"), 2),
-    ("_sync", TimeoutError("away"), 0),
+    ("publish_in_bucket", TimeoutError("away"), 0),
     ("publish_in_bucket", TimeoutError("away"), 2),
     ("sync_names", TimeoutError("away"), 2),  # it is published already
-    ("_sync", OSError("no more room"), 0),  # and that is published, with the rejects
-    ("_sync", OSError("no more room"), 2),
+    ("publish_in_bucket", OSError("no more room"), 0),  # and that is published, with the rejects
+    ("publish_in_bucket", OSError("no more room"), 2),
 ]
 
 
@@ -191,7 +191,7 @@ def test_what_a_killed_writer_has_not_exported_the_next_one_exports_once(
 ) -> None:
     publish_profile(tmp_path, "one")
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_export", lambda _: None)
+        patch.setattr(publication, "export", lambda _: None)
         publish_profile(tmp_path, "two")
     assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["one"]
     with writing(tmp_path, wait=False):
@@ -228,7 +228,7 @@ def test_an_export_opens_no_table_that_shows_what_is_published(
     publish_profile(tmp_path, "one")
     monkeypatch.setattr("deltalake.DeltaTable", is_broken)
     delta.export(tmp_path)
-    monkeypatch.setattr(publication, "_export", lambda _: None)
+    monkeypatch.setattr(publication, "export", lambda _: None)
     publish_profile(tmp_path, "two")
     with pytest.raises(OSError, match="no more room"):
         delta.export(tmp_path)

@@ -147,7 +147,7 @@ class Mirror:
         if now and not record.has(now):
             self._save(content, now)
         record.was_published = now is not None
-        self._prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=keeps_own)
+        self.prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=keeps_own)
         record.save()
         self.tried.clear()  # what is published is known
         return True
@@ -187,7 +187,7 @@ class Mirror:
             written.write_bytes(content)
         self.record.note(obj.path, obj.etag)
 
-    def _prune_to(self, paths: Collection[str], *, keep_local_vectors: bool) -> None:
+    def prune_to(self, paths: Collection[str], *, keep_local_vectors: bool) -> None:
         """Remove files that the bucket lacks, and those that killed commands left unfinished.
 
         Args:
@@ -233,7 +233,7 @@ class Mirror:
         self._check_newest()  # a long upload would be in vain
         content = manifest.encode()
         self._store_new()
-        if not self._stored_logs():  # of a writer before, who was killed; another one does it now
+        if not self.try_store_logs():  # of a writer before, who was killed; another one does it now
             raise self._overtaken()
         self.tried.add(content)
         try:
@@ -366,7 +366,7 @@ class Mirror:
             StorageError: others are first all the time; what is published is whole.
         """
         for _ in range(_TRIES):
-            if self._stored_logs():
+            if self.try_store_logs():
                 return
             self.pull()
             export()
@@ -375,7 +375,7 @@ class Mirror:
             "published is whole; to export it, run again"
         )
 
-    def _stored_logs(self) -> bool:
+    def try_store_logs(self) -> bool:
         """Store new entries of Delta's logs; whether no other writer was first."""
         try:
             # Entries by their numbers, so that a log has no gap; then what sums them up.

@@ -80,7 +80,7 @@ class MemoryStore(Store):
     def pieces(self, path: str = "") -> Iterator[bytes]:
         yield self.read(path)[0]
 
-    def _put(self, path: str, content: bytes | Path, condition: Any) -> str:
+    def put_once(self, path: str, content: bytes | Path, condition: Any) -> str:
         def answer() -> str:
             there = self._object(path).etag if path in self.held else None
             if condition == "create" and there is not None:

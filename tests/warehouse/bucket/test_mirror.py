@@ -475,7 +475,7 @@ def test_what_was_published_unseen_is_not_withdrawn_when_others_are_first_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer to the first publication is lost, and others publish upon it."""
-    put, answers = MemoryStore._put, iter(["lost", "late"])  # noqa: SLF001 (below what is tried again)
+    put, answers = MemoryStore.put_once, iter(["lost", "late"])
 
     def overtaken(store: MemoryStore, path: str, *how: Any) -> str:
         is_own = path == "manifest.json" and store is _STORES[world.folder / "0"]
@@ -486,7 +486,7 @@ def test_what_was_published_unseen_is_not_withdrawn_when_others_are_first_again(
             world.work(None, "run")
         return put(store, path, *how)
 
-    monkeypatch.setattr(MemoryStore, "_put", overtaken)
+    monkeypatch.setattr(MemoryStore, "put_once", overtaken)
     world.turns.run(lambda: world.work(0, "run"))
     assert len(world.history) == 6
     world.judge()
@@ -536,7 +536,7 @@ def test_deletions_stop_where_others_published_while_logs_were_exported_again(
             return False
         return True
 
-    monkeypatch.setattr(Mirror, "_stored_logs", first_overtaken)
+    monkeypatch.setattr(Mirror, "try_store_logs", first_overtaken)
     with pytest.raises(
         OvertakenError, match=r"another writer published .* nothing more was deleted"
     ):
@@ -554,7 +554,7 @@ def test_what_was_removed_is_gone_here_as_well_where_logs_were_fetched_again(
     removed = min((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
     removed.unlink()
     answers = iter([False, True])
-    monkeypatch.setattr(Mirror, "_stored_logs", lambda _: next(answers))
+    monkeypatch.setattr(Mirror, "try_store_logs", lambda _: next(answers))
     mirror.finish(lambda: None)
     name = removed.relative_to(mirror.folder).as_posix()
     assert not removed.exists()
