@@ -47,26 +47,25 @@ def _as_form(schema: dict[str, Any]) -> None:
     for name, each in schema["properties"].items():
         each.pop("default", None)
         if name in Settings.model_fields:
-            each["description"] += " Left out, it stays as the warehouse has it."
+            each["description"] += " By default, the warehouse's value."
 
 
 class Places(Table):
     """What a project's file has before its tables, and that file."""
 
     project: GivenProject = Field(
-        None, description="A kp_batch.toml, whose values hold unless they are given beside it."
+        None, description="A kp_batch.toml. Other values that are given override its values."
     )
     archive: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
         (),
-        description="Parquet or JSONL files, folders, globs or URLs. Left out, they are those of "
-        "the project, or, without one, of the last run.",
+        description="Parquet or JSONL files, folders, globs or URLs. By default, those of the "
+        "project, or, without one, of the last run.",
     )
     warehouse: Annotated[Path, BeforeValidator(folder_of)] = Field(
-        description="The folder of the tables, or its URL in a bucket. Left out, it is that of the "
-        "project."
+        description="The folder of the tables, or its URL in a bucket. By default, the project's."
     )
     warehouse_id: str | None = Field(
-        None, description="Of the warehouse that has to be there; none: any, or a new one."
+        None, description="The id that the warehouse must have; none: any, or a new one."
     )
 
 
@@ -87,7 +86,7 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
         "audits find.",
     )
     output: Annotated[Path | None, Metavar("FILE")] = Field(
-        None, description="With --preview: where the report of it goes, a file."
+        None, description="With --preview: the file for its report."
     )
     allow: Annotated[tuple[Annotated[str, Metavar("NAME")], ...], ONE_OR_MORE] = Field(
         (), description="Let the audit NAME pass this once."

@@ -251,17 +251,18 @@ class SettingsTable(Table):
     )
     precision: Precision = Field(
         "float32",
-        description="In which a model computes: float32, or bf16, which is faster where the "
-        "processor or the GPU has it.",
+        description="How the model computes: float32, or bf16, which is faster if the processor or "
+        "the GPU supports it.",
     )
     cache_size: CacheSize = Field(1_000, description="How many vectors the cache holds.")
     ttl: Duration = Field(
-        None, description="How long a vector stays in the cache: none, 90m, 12h, 7d."
+        None,
+        description="How long a vector stays in the cache, such as 90m, 12h or 7d; none: no limit.",
     )
     cache_by: CacheBy = Field(
         (),
-        description="Traces that are equal in this share a cache: none (all of them), agent_id, "
-        "framework, task_domain, or a key of the files' paths such as host=a; + joins several.",
+        description="Which traces share a cache: none (all), or those with the same agent_id, "
+        "framework, task_domain, or key in their files' paths, as in host=a; + joins several.",
     )
     threshold: Threshold = Field(
         0.75, description="The score from which on a trace is worth sharing."
@@ -281,8 +282,8 @@ class Settings(SettingsTable):
     )
     audits: Audits = Field(
         default_factory=partial(AuditSet, {}),
-        description="A TOML file of audits, SQL for the rows that must not be published, or none "
-        "to end them.",
+        description="A TOML file of audits (SQL for rows that must not be published), or none to "
+        "end them.",
     )
 
 
@@ -292,7 +293,7 @@ class RunOptions(Table):
     exclude: Annotated[tuple[Glob, ...], ONE_OR_MORE] = Field(
         (),
         description="Leave out files and folders of the archive that match a glob, such as "
-        "broken/*.parquet; their traces stay until a run prunes, and no limit counts them.",
+        "broken/*.parquet. Their traces stay until a run prunes, and no limit counts them.",
     )
     prune: bool = Field(
         default=False,
@@ -302,8 +303,8 @@ class RunOptions(Table):
         None,
         min_length=1,
         examples=["auto"],
-        description="Do the parts of the work on Ray: in this number of workers here, on the "
-        "cluster at this address, or on the one that runs (auto).",
+        description="Do the work on Ray: with this number of workers on this machine, on the "
+        "cluster at this address, or on the one that is running (auto).",
     )
     wait: Wait = Field(
         default=NO_WAIT,
@@ -312,8 +313,8 @@ class RunOptions(Table):
     )
     report: bool = Field(
         default=False,
-        description="Write report.html into the warehouse when the run has ended, even a failed "
-        "one; a preview has -o for it.",
+        description="Write report.html into the warehouse after the run, even if it fails; for a "
+        "preview, use -o.",
     )
 
 
@@ -322,33 +323,34 @@ class Limits(Table):
 
     max_reject_share: Share = Field(
         "5%",
-        description="Fail if more than this share of all rows is rejected, such as 5% or 0.05; or "
-        "ten or more of the newly read ones, if these are more than this share of them.",
+        description="Fail if more than this share of the rows is rejected, such as 5% or 0.05: of "
+        "all rows, or, if ten or more of the newly read ones are rejected, of these.",
     )
     max_new_rejects: Limit = Field(
         None,
-        description="Fail if more of the newly read rows are rejected: a number, or a share such "
-        "as 5%.",
+        description="Fail if more newly read rows than this are rejected: a number, or a share "
+        "such as 5%.",
     )
     max_removed: Limit = Field(
         None,
-        description="Fail if more of the published traces would be removed: a number, or a share. "
-        "Left out, it is more than 5% and more than ten. Pruned and forgotten ones do not count.",
+        description="Fail if more published traces than this would be removed: a number, or a "
+        "share. By default, more than 5% and more than 10. Pruned and forgotten ones do not count.",
     )
     max_unreadable: Limit = Field(
         None,
-        description="Fail if more files are unreadable: a number, or a share. Those that the last "
-        "done run found unreadable as well do not count.",
+        description="Fail if more files than this are unreadable: a number, or a share. Files that "
+        "the last successful run could not read either do not count.",
     )
     max_gone: Limit = Field(
         None,
-        description="Fail if more files are gone since the last done run: a number, or a share.",
+        description="Fail if more files than this are gone since the last successful run: a "
+        "number, or a share.",
     )
     timeout: Duration = Field(
         None,
         examples=["4h"],
-        description="End the command if it is not over after so long, as 90s, 30m or 4h; a call in "
-        "Python, or a flow, is not ended.",
+        description="End the command after this time, such as 90s, 30m or 4h. Calls in Python and "
+        "flows have no timeout.",
     )
 
 

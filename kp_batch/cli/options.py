@@ -158,7 +158,7 @@ project_option = click.option(
     is_eager=True,  # the warehouse may be its
     expose_value=False,
     callback=_find_project,
-    help="The file of the project, whose values hold unless they are given.",
+    help="The project's file. Other options override its values.",
     show_default=f"{PROJECT_FILE} in this folder, if there is one",
 )
 
