@@ -64,7 +64,7 @@ def _(wh):
 def _(mo):
     mo.md("""
     **By domain.** The dot is the mean with its interval, the bar holds nine tenths of the scores,
-    and the dashed line is the score from which a trace is worth sharing.
+    and the dashed line is the threshold.
     """)
     return
 
@@ -149,7 +149,7 @@ def _(mo):
 @app.cell
 def _(preview):
     preview.moved.to_polars().select(
-        "trace_id", "first_score", "second_score", "change", "objective"
+        "trace_id", "before_score", "after_score", "change", "objective"
     ).head(5)
     return
 
@@ -167,7 +167,7 @@ def _(alt, pl, preview):
     changes = (
         preview.comparison.domains.to_polars()
         .drop_nulls("task_domain")
-        .select("task_domain", change=pl.col("second_mean") - pl.col("first_mean"))
+        .select("task_domain", change=pl.col("after_mean") - pl.col("before_mean"))
     )
     alt.Chart(changes).mark_bar().encode(
         x=alt.X("change", title="change of the mean score"), y=alt.Y("task_domain", title=None)

@@ -142,7 +142,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "state": Column("passes, allowed, warns or fails", str, "found"),
         "rows": _count("how many rows must not be", "rows"),
         "severity": Column("whether these fail the run, or warn", Literal["error", "warn"]),
-        "allowed": Column("whether --allow let the audit pass this once", bool),
+        "allowed": Column("whether --allow-audit let the audit pass this once", bool),
         "first": Column("five of the rows at the most, as JSON", tuple[str, ...]),
         "digest": Column("of all these rows, in any order", str),
         # What the next run computes scores with.
@@ -156,9 +156,9 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "bins": Column(
             "how many scores are in each of ten bins of equal width", list[int], "0 to 1", bar_line
         ),
-        "worth_sharing": _count("how many of the traces reach the threshold", "worth sharing"),
+        "at_threshold": _count("how many of the traces reach the threshold", "at threshold"),
         "share": _number(
-            "the share of the traces that reach the threshold, 0..1", "worth sharing", ".1%"
+            "the share of the traces that reach the threshold, 0..1", "at threshold", ".1%"
         ),
         "mean": _number("of the scores, 0..1", "mean", ".3f"),
         **{
@@ -167,7 +167,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         },
         # What a run has to do.
         "replay": _count("how many traces get a new novelty", "replay"),
-        "restate": _count("how many traces get a new row", "restate"),
+        "rescore": _count("how many traces get a new row", "rescore"),
         "reweight": _count("how many of these differ by their weights alone", "reweight"),
         # How scores differ from those computed from scratch.
         "column": Column("of `scores`, or `vector`: of the stored one's components", str, "column"),
@@ -181,8 +181,8 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         ),
         "tolerance": _number("the greatest difference that is none yet", "tolerance", ".3g"),
         # How scores moved from one run to another.
-        "first_score": _number("of the first run, 0..1", "from"),
-        "second_score": _number("of the second run, 0..1", "to"),
+        "before_score": _number("of the first run, 0..1", "from"),
+        "after_score": _number("of the second run, 0..1", "to"),
         "change": Column(
             "a score less the one before; null: the first that is known",
             float | None,
@@ -197,18 +197,18 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         ),
         "single_thought": Column(
             "in which run the trace is a single thought; null: in neither",
-            Literal["first", "second"] | None,
+            Literal["before", "after"] | None,
         ),
         "objective": Column(
             "the first 200 characters of the task, read again from the archive", str | None
         ),
         "unread": Column("what has become of the trace's file; null: it was read", Unread | None),
-        "first_mean": _number("of the scores of the first run, 0..1"),
-        "second_mean": _number("of the scores of the second run, 0..1"),
+        "before_mean": _number("of the scores of the first run, 0..1"),
+        "after_mean": _number("of the scores of the second run, 0..1"),
         "mean_change": _change("the second mean less the first", "mean change"),
         "mean_absolute_change": _number("how far a score rose or fell", "mean absolute"),
-        "first_quantiles": Column("0.05, 0.25, 0.5, 0.75, 0.95 of the first scores", list[float]),
-        "second_quantiles": Column("0.05, 0.25, 0.5, 0.75, 0.95 of the second scores", list[float]),
+        "before_quantiles": Column("0.05, 0.25, 0.5, 0.75, 0.95 of the first scores", list[float]),
+        "after_quantiles": Column("0.05, 0.25, 0.5, 0.75, 0.95 of the second scores", list[float]),
         "stability_index": Column(
             "of populations, over ten bins of equal width, 0: as they were; null below 200 traces",
             float | None,
@@ -226,14 +226,14 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "stayed": _count("how many scores stayed", "stayed"),
         "now_reach": _count(
             "how many traces reach the threshold that did not in the first run, or do not with the "
-            "settings in force",
+            "current settings",
             "now reach",
         ),
         "now_reach_by_threshold": _count(
             "of these, how many would not, had the threshold stayed", "of these by its move"
         ),
         "no_longer_reach": _count(
-            "how many traces reach the threshold in the first run, or with the settings in force, "
+            "how many traces reach the threshold in the first run, or with the current settings, "
             "and not here",
             "no longer",
         ),
@@ -248,12 +248,12 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         ),
         "cache_size": _count("how many vectors the cache holds", "size"),
         "ttl": Column("how long it holds one: none, 90m, 12h, 7d", str, "ttl"),
-        "threshold": _number("the score worth sharing, 0..1", "threshold", ".12g"),
-        "in_force": Column(
+        "threshold": _number("the threshold, 0..1", "threshold", ".12g"),
+        "is_current": Column(
             "whether these are the warehouse's own settings",
             bool,
             "",
-            lambda is_in_force: "in force" if is_in_force else "",
+            lambda is_current: "current" if is_current else "",
         ),
         "mean_novelty": _number("of the traces, 0..1", "novelty"),
         "mean_score": _number("of the traces, 0..1", "score"),

@@ -88,16 +88,16 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
     output: Annotated[Path | None, Metavar("FILE")] = Field(
         None, description="With --preview: the file for its report."
     )
-    allow: Annotated[tuple[Annotated[str, Metavar("NAME")], ...], ONE_OR_MORE] = Field(
+    allow_audit: Annotated[tuple[Annotated[str, Metavar("NAME")], ...], ONE_OR_MORE] = Field(
         (), description="Let the audit NAME pass this once."
     )
     restore_vectors: bool = Field(
         default=False,
         description="Make missing or damaged vectors of all published traces; changes no score.",
     )
-    accept: bool = Field(
+    ignore_rollback: bool = Field(
         default=False,
-        description="Accept that settings of the project bring back what a rollback undid.",
+        description="Let settings of the project bring back what a rollback undid.",
     )
     note: Note = Field(None, description="A line to keep with the run, such as why it is made.")
 

@@ -138,7 +138,7 @@ NOVELTY = pl.Schema(
         "max_similarity": pl.Float64,  # null if the cache was empty
         "nearest_trace_id": pl.String,
         "nearest_age_s": pl.Float64,
-        "cache_size": pl.Int64,
+        "cached_vectors": pl.Int64,
     }
 )
 
@@ -208,7 +208,7 @@ DISTRIBUTIONS = pl.Schema(
         "run_id": pl.String,
         "task_domain": pl.String,  # null: all domains
         "traces": pl.Int64,
-        "worth_sharing": pl.Int64,  # how many of them reach the run's threshold
+        "at_threshold": pl.Int64,  # how many of them reach the run's threshold
         "mean": pl.Float64,  # to 12 decimal places
         **dict.fromkeys(("p5", "p25", "p50", "p75", "p95"), pl.Float64),
         "bins": pl.List(pl.Int64),  # the numbers of scores in ten bins of equal width

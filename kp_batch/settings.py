@@ -265,9 +265,9 @@ class SettingsTable(Table):
         "framework, task_domain, or key in their files' paths, as in host=a; + joins several.",
     )
     threshold: Threshold = Field(
-        0.75, description="The score from which on a trace is worth sharing."
+        0.75, description="The score that traces must reach, such as to be exported."
     )
-    text: bool = Field(
+    trace_text: bool = Field(
         default=True,
         description="Show texts of traces in the report; compare and explain always do.",
     )

@@ -46,7 +46,7 @@ def test_defaults_are_the_live_engines() -> None:
         "archive": ("a", "b"),
         "warehouse": Path("w"),
         "warehouse_id": None,
-        "accept": False,
+        "ignore_rollback": False,
         "exclude": (),
         "embedder": "minilm",
         "precision": "float32",
@@ -55,11 +55,11 @@ def test_defaults_are_the_live_engines() -> None:
         "cache_by": "none",
         "profiles": load_profiles().as_json(),
         "threshold": 0.75,
-        "text": True,
+        "trace_text": True,
         "audits": {},
         "preview": False,
         "output": None,
-        "allow": (),
+        "allow_audit": (),
         "prune": False,
         "report": False,
         "restore_vectors": False,
@@ -103,8 +103,12 @@ def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
 
 
 def test_one_text_stands_for_a_list_of_it() -> None:
-    config = least(archive="a", exclude="*.tmp", allow="few_copies")
-    assert (config.archive, config.exclude, config.allow) == (("a",), ("*.tmp",), ("few_copies",))
+    config = least(archive="a", exclude="*.tmp", allow_audit="few_copies")
+    assert (config.archive, config.exclude, config.allow_audit) == (
+        ("a",),
+        ("*.tmp",),
+        ("few_copies",),
+    )
 
 
 def test_a_models_folder_is_kept_by_its_full_name(
@@ -140,7 +144,7 @@ def test_a_setting_of_the_warehouse_that_there_is_no_more_is_passed_over() -> No
         {"cache_size": "9"},
         {"embedder": ["none"]},
         {"ttl": 7},
-        {"text": "perhaps"},
+        {"trace_text": "perhaps"},
         {"profiles": []},
         {"profiles": {"default": {"novelty": "1"}}},
         {"profiles": {"default": [{"from": 1}]}},

@@ -26,7 +26,7 @@ from tests.support.processes.commands import invoke
 # What is of one command alone, or stands before all tables.
 ELSEWHERE = {
     *("project", "archive", "warehouse", "warehouse_id", "profiles", "audits"),
-    *("preview", "restore_vectors", "output", "allow", "accept", "note"),
+    *("preview", "restore_vectors", "output", "allow_audit", "ignore_rollback", "note"),
 }
 WEIGHTS = {"complexity": 0.1, "novelty": 0.2, "tool_diversity": 0.3, "outcome_confidence": 0.4}
 

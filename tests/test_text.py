@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kp_batch.errors import WarehouseError
-from kp_batch.operations.settings_in_force import settings_text
+from kp_batch.operations.current_settings import settings_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.text import aligned, width
 from kp_batch.warehouse.bucket.location import folder_of

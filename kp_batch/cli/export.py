@@ -53,7 +53,7 @@ def _conditions() -> "type[ExportFilter]":
 )
 @json_option
 def export(warehouse: Path, output: str, *, as_json: bool, **conditions: Any) -> None:
-    """Write traces with their scores, by default those that are worth sharing.
+    """Write traces with their scores, by default those at or above the threshold.
 
     They are read again from the archive. What is not there any more as it was scored is left out,
     and so is what is private.
@@ -79,16 +79,16 @@ def exported_text(result: "ExportResult", output: str) -> str:
     """Format what was exported for a terminal."""
     skipped = [
         ("private", result.private),
-        ("similar", result.similar),
-        ("beyond", result.beyond),
-        *result.unread.items(),
+        ("similar", result.dropped_similar),
+        ("not in top", result.dropped_by_top),
+        *result.not_found.items(),
     ]
     where = "stdout" if output == "-" else printable(output)
     lines = [
         f"{count_of(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
         *(f"  chosen by  {printable(condition)}" for condition in result.conditions),
         *(f"  {reason:<10} {count_of(count, 'trace')}" for reason, count in skipped if count),
-        *(f"  see        {printable(file)}" for file in result.unread_files),
+        *(f"  see        {printable(file)}" for file in result.not_found_files),
     ]
     return "\n".join(lines)
 

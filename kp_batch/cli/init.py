@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 _NOT_OF_FILES = (
-    *("preview", "output", "allow", "restore_vectors", "accept", "note"),
+    *("preview", "output", "allow_audit", "restore_vectors", "ignore_rollback", "note"),
     *("profiles", "audits"),
 )
 

@@ -156,7 +156,7 @@ def _told_of_project(warehouse: Path, result: "RollbackResult") -> str | None:
         return None
     return (
         f"the project would bring back what this undoes: {', '.join(lines)}; change it there: "
-        "until then, or a run with --accept, runs fail"
+        "until then, or a run with --ignore-rollback, runs fail"
     )
 
 

@@ -186,7 +186,7 @@ def status(
     fail_if_failed: bool,
     as_json: bool,
 ) -> None:
-    """Show how the last run ended, when one was last done, and what stands since.
+    """Show how the last run ended, when one was last done, and which warnings are open.
 
     Exits with 1 if the warehouse cannot be reached within 30 s, is none, or, in a folder, has lost
     a table. It writes nothing.
@@ -213,8 +213,8 @@ def status(
 @json_option
 def settings(warehouse: Path, *, as_json: bool) -> None:
     """Show what the next run computes scores with, where it takes it from, and which run set it."""
-    from kp_batch.operations.settings_in_force import settings as settings_of
-    from kp_batch.operations.settings_in_force import settings_text
+    from kp_batch.operations.current_settings import settings as settings_of
+    from kp_batch.operations.current_settings import settings_text
 
     current = settings_of(warehouse, the_project())
     if told := settings_from_elsewhere(warehouse):
@@ -241,8 +241,8 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
 
 
 @kp_batch.command()
-@click.argument("first", metavar="RUN", shell_complete=complete_runs)
-@click.argument("second", metavar="RUN", shell_complete=complete_runs)
+@click.argument("before", metavar="RUN", shell_complete=complete_runs)
+@click.argument("after", metavar="RUN", shell_complete=complete_runs)
 @warehouse_option
 @click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
 @click.option("--crossed", is_flag=True, help="Write the traces that crossed the threshold: -o.")
@@ -254,8 +254,8 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
 )
 @json_option
 def compare(  # noqa: PLR0913 (each is an option)
-    first: str,
-    second: str,
+    before: str,
+    after: str,
     warehouse: Path,
     *,
     force: bool,
@@ -277,7 +277,7 @@ def compare(  # noqa: PLR0913 (each is an option)
     if as_json and output == "-":
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
     with _frame_file(warehouse, output) if output else nullcontext() as take:
-        comparison = compare_runs(warehouse, first, second, force=force, take_crossed=take)
+        comparison = compare_runs(warehouse, before, after, force=force, take_crossed=take)
         text = json_line(comparison) if as_json else comparison_text(comparison)
         # stdout may be the traces themselves.
         echo(text, err=output == "-")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
         "SELECT task_domain, count(*) AS traces, avg(score) AS mean_score, "
-        "count(*) FILTER (meets_threshold) AS worth_sharing FROM scores GROUP BY ALL ORDER BY ALL"
+        "count(*) FILTER (meets_threshold) AS at_threshold FROM scores GROUP BY ALL ORDER BY ALL"
     ),
     "Which traces are worth sharing most?": (
         "SELECT left(trace_id, 17) AS trace, task_domain, novelty, n_tools, score "

@@ -31,9 +31,9 @@ def _values() -> "type[SweepValues]":
 def sweep(warehouse: Path, *, as_json: bool, **values: Any) -> None:
     """Show what other caches and thresholds would do to the scores; changes nothing.
 
-    Every combination of the given values is compared with the one in force, from the stored
-    vectors; what is left out stays as the warehouse has it. Encoder and weights are those in force.
-    Where the archive has recorded scores, a column shows how many each cache gives again.
+    Every combination of the given values is compared with the current one, from the stored
+    vectors; what is left out stays as the warehouse has it. Encoder and weights are the current
+    ones. Where the archive has recorded scores, a column shows how many each cache gives again.
     """
     from kp_batch.operations.sweep import sweep as sweep_of
 

@@ -88,7 +88,7 @@ class ArchiveScan:
     differs: bool  # from the published ledger
     other_versions: bool = False  # whether files whose content is known have another version now
     unreadable: tuple[str, ...] = ()  # files that the last done run did not find so
-    gone: tuple[str, ...] = ()  # files that went since the last done run: see `gone_content`
+    gone: tuple[str, ...] = ()  # files that are gone since the last done run: see `gone_content`
     files_before: int = 0  # that were there then
     facts: tuple[Path, ...] = ()  # staged files of content that was not known
     texts: tuple[Path, ...] = ()  # likewise

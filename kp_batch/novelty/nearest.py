@@ -27,7 +27,7 @@ _ROWS = 512
 # float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
 # no true maximum and nominates few others.
 BAND = np.float32(1e-5)
-# float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is beyond doubt.
+# float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is surely enough.
 _NARROW_BAND = 1e-9
 # So many pairs cost as much in a float64 product as one of them by `cosines`.
 PAIRS_PER_COSINE = 16

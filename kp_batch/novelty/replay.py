@@ -28,7 +28,7 @@ class Replay:
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
-    cache_size: Int64s  # vectors in the cache
+    cached_vectors: Int64s  # vectors in the cache
 
     @property
     def novelty(self) -> Float64s:
@@ -60,8 +60,8 @@ def replay(
             zero, or max_elements or ttl is not positive.
 
     Returns:
-        `max_similarity`, `nearest` (a row, -1 for none), `cache_size` and `novelty`, each of shape
-        (n,).
+        `max_similarity`, `nearest` (a row, -1 for none), `cached_vectors` and `novelty`, each of
+        shape (n,).
 
     Examples:
         >>> import numpy as np

@@ -48,8 +48,8 @@ _LINE = 120  # characters
 
 _MEANS = """
     SELECT
-        (SELECT score_mean(score) FROM first.scores),
-        (SELECT score_mean(score) FROM second.scores)
+        (SELECT score_mean(score) FROM before.scores),
+        (SELECT score_mean(score) FROM after.scores)
 """
 
 Take = Callable[[pl.DataFrame], None]
@@ -64,7 +64,7 @@ _MOVED_THRESHOLD = (
     *("task_domain", "now_reach", "now_reach_by_threshold"),
     *("no_longer_reach", "no_longer_reach_by_threshold"),
 )
-_TOP = ("trace_id", "task_domain", "first_score", "second_score", *_PARTS)
+_TOP = ("trace_id", "task_domain", "before_score", "after_score", *_PARTS)
 
 
 class DomainMoves(Rows):
@@ -72,8 +72,8 @@ class DomainMoves(Rows):
 
     __slots__ = ()
     names = (
-        *("task_domain", "traces", "first_mean", "second_mean", "mean_absolute_change"),
-        *("first_quantiles", "second_quantiles", "stability_index", "rank_correlation"),
+        *("task_domain", "traces", "before_mean", "after_mean", "mean_absolute_change"),
+        *("before_quantiles", "after_quantiles", "stability_index", "rank_correlation"),
         *("rose", "fell", "stayed", "now_reach", "now_reach_by_threshold"),
         *("no_longer_reach", "no_longer_reach_by_threshold", *_PARTS, "single_thoughts"),
     )
@@ -84,7 +84,7 @@ class TopChanges(Rows):
 
     __slots__ = ()
     names = (
-        *("trace_id", "task_domain", "first_score", "second_score", "change", "single_thought"),
+        *("trace_id", "task_domain", "before_score", "after_score", "change", "single_thought"),
         *(*_PARTS, "objective", "unread"),
     )
 
@@ -93,20 +93,20 @@ class TopChanges(Rows):
 class Comparison(Displayed):
     """How the scores moved from one run to another."""
 
-    first: str  # run_id
-    second: str  # run_id
-    first_user: str  # who ran it
-    second_user: str
-    first_note: str | None  # of who ran it
-    second_note: str | None
+    before: str  # run_id
+    after: str  # run_id
+    before_user: str  # who ran it
+    after_user: str
+    before_note: str | None  # of who ran it
+    after_note: str | None
     changes: tuple[Reason, ...]  # what differs between the two: `files_new` etc. is the archive
-    first_threshold: float  # 0..1
-    second_threshold: float
+    before_threshold: float  # 0..1
+    after_threshold: float
     in_both: int  # traces
-    only_in_first: int
-    only_in_second: int
-    first_mean: float | None  # of the scores of all traces of the run; null: it has none
-    second_mean: float | None
+    only_before: int
+    only_after: int
+    before_mean: float | None  # of the scores of all traces of the run; null: it has none
+    after_mean: float | None
     domains: DomainMoves  # all domains first, then each; empty: no trace is in both
     movers: TopChanges  # the 100 that moved most, the most first; none that stayed
 
@@ -125,8 +125,8 @@ class Side(NamedTuple):
 
 def compare(
     warehouse: Path,
-    first: str,
-    second: str,
+    before: str,
+    after: str,
     *,
     force: bool = False,
     take_crossed: Take | None = None,
@@ -140,8 +140,8 @@ def compare(
 
     Args:
         warehouse: the folder of the tables.
-        first: the earlier run, as `find_runs` takes it, or `candidate`.
-        second: the later run, likewise.
+        before: the earlier run, as `find_runs` takes it, or `candidate`.
+        after: the later run, likewise.
         force: compare what different encoders or formulas computed all the same.
         take_crossed: gets the traces that crossed the threshold: rows of `crossed` in compare.sql.
 
@@ -149,7 +149,7 @@ def compare(
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
     """
     now = published(warehouse)
-    old, new = (_side(now, name) for name in (first, second))
+    old, new = (_side(now, name) for name in (before, after))
     if not force and (differing := incomparable(old.run, new.run)):
         reasons = join_reasons(differing)
         raise KpBatchError(
@@ -170,20 +170,20 @@ def _side(now: PublishedSnapshot, name: str) -> Side:
 
 
 def compare_tables(
-    first: Side, second: Side, now: PublishedSnapshot, take_crossed: Take | None = None
+    before: Side, after: Side, now: PublishedSnapshot, take_crossed: Take | None = None
 ) -> Comparison:
     """Compare two states of the tables; see `compare`.
 
     Args:
-        first: the earlier one.
-        second: the later one.
+        before: the earlier one.
+        after: the later one.
         now: has the facts, which are those of a file's content whenever it was scored, and are
             removed earlier than scores.
         take_crossed: see `compare`.
     """
-    sides = {"first": first.tables, "second": second.tables}
-    rollbacks = [*_rollbacks(first.run, second.run, now.runs())]
-    goes_back = bool(rollbacks) or second.run.number < first.run.number
+    sides = {"before": before.tables, "after": after.tables}
+    rollbacks = [*_rollbacks(before.run, after.run, now.runs())]
+    goes_back = bool(rollbacks) or after.run.number < before.run.number
     with Staging.temporary() as staging, staging.connect() as connection:
         create_macros(connection)
         for schema, snapshot in sides.items():
@@ -191,42 +191,42 @@ def compare_tables(
             set_variables(connection, **{f"{schema}_threshold": snapshot.manifest.threshold})
         set_variables(connection, goes_back=goes_back)
         create_view(connection, "main", "facts", now.relation("facts"))
-        changes = score_changes("first.scores", "first.profiles", "second.scores")
+        changes = score_changes("before.scores", "before.profiles", "after.scores")
         connection.execute(statement("CREATE TEMP TABLE score_changes AS $rows", rows=changes))
         connection.execute(sql(__name__, "compare.sql"))
         if take_crossed:
             take_crossed(frame_of(connection.sql("FROM crossed")))
         [means] = connection.execute(_MEANS).fetchall()
-        changes = tuple(_changes(first.run, second.run, connection))
+        changes = tuple(_changes(before.run, after.run, connection))
         [(in_both,)] = connection.execute("SELECT count(*) FROM score_changes").fetchall()
         return Comparison(
-            first=first.run.run_id,
-            second=second.run.run_id,
-            first_user=first.run.user,
-            second_user=second.run.user,
-            first_note=first.run.note,
-            second_note=second.run.note,
+            before=before.run.run_id,
+            after=after.run.run_id,
+            before_user=before.run.user,
+            after_user=after.run.user,
+            before_note=before.run.note,
+            after_note=after.run.note,
             changes=(*rollbacks, *changes) if changes else (),
-            first_threshold=first.tables.manifest.threshold,
-            second_threshold=second.tables.manifest.threshold,
+            before_threshold=before.tables.manifest.threshold,
+            after_threshold=after.tables.manifest.threshold,
             in_both=in_both,
-            only_in_first=first.tables.scored - in_both,
-            only_in_second=second.tables.scored - in_both,
-            first_mean=means[0],
-            second_mean=means[1],
+            only_before=before.tables.scored - in_both,
+            only_after=after.tables.scored - in_both,
+            before_mean=means[0],
+            after_mean=means[1],
             domains=DomainMoves.of(_rows(connection, "domains")),
             movers=TopChanges.of(_movers(connection)),
         )
 
 
-def score_changes(first_scores: Value, first_profiles: Value, second_scores: Value) -> SQL:
+def score_changes(before_scores: Value, before_profiles: Value, after_scores: Value) -> SQL:
     """SQL for how each score came from one run to another, and by what; see score_changes.sql."""
     return sql(
         __name__,
         "score_changes.sql",
-        first_scores=first_scores,
-        first_profiles=first_profiles,
-        second_scores=second_scores,
+        before_scores=before_scores,
+        before_profiles=before_profiles,
+        after_scores=after_scores,
     )
 
 
@@ -252,7 +252,7 @@ def _changes(
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
     rows = _rows(connection, "movers")
-    locations = find_locations(connection, "moved", "second.files", "facts")
+    locations = find_locations(connection, "moved", "after.files", "facts")
     shown = {row["trace_id"] for row in rows[:SHOWN_MOVERS]}
     opened = {location.source_file for location in locations if location.trace_id in shown}
     first = [location for location in locations if location.source_file in opened]
@@ -301,11 +301,11 @@ def comparison_parts(
         shows_text: whether the objectives of the traces that moved most are shown.
         rest: what has the domains that are not shown.
     """
-    yield Head(f"from {result.first} {signed(result.first_user, result.first_note)}")
-    yield Head(f"to   {result.second} {signed(result.second_user, result.second_note)}")
+    yield Head(f"from {result.before} {signed(result.before_user, result.before_note)}")
+    yield Head(f"to   {result.after} {signed(result.after_user, result.after_note)}")
     yield (
-        f"  {count_of(result.in_both, 'trace')} in both, {result.only_in_first:,} in the first "
-        f"alone, {result.only_in_second:,} in the second alone"
+        f"  {count_of(result.in_both, 'trace')} in both, {result.only_before:,} in the first "
+        f"alone, {result.only_after:,} in the second alone"
     )
     yield from _means(result)
     yield from ("", *_differing(result.changes))
@@ -320,9 +320,9 @@ def comparison_parts(
 
 
 def _means(result: Comparison) -> Iterator[str]:
-    """The mean score of all traces of each run, where traces came or went."""
-    if result.only_in_first or result.only_in_second:
-        means = (result.first_mean, result.second_mean)
+    """The mean score of all traces of each run, where traces entered or exited."""
+    if result.only_before or result.only_after:
+        means = (result.before_mean, result.after_mean)
         first, second = ("none" if mean is None else f"{mean:.4f}" for mean in means)
         yield f"  mean score of all traces: {first} \N{RIGHTWARDS ARROW} {second}"
 
@@ -344,7 +344,7 @@ def _largest(domains: DomainMoves) -> list[dict[str, Any]]:
     """The row of all domains, and those with the most traces, in their order."""
     most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda index: domains[index]["traces"])
     rows = (domains[index] for index in sorted([0, *most]))
-    return [{**row, "mean_change": row["second_mean"] - row["first_mean"]} for row in rows]
+    return [{**row, "mean_change": row["after_mean"] - row["before_mean"]} for row in rows]
 
 
 def _unknown(shown: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -357,7 +357,7 @@ def _unknown(shown: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def _crossings(result: Comparison, shown: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
     """How many traces came to reach the threshold, and how many no longer do."""
-    old, new = result.first_threshold, result.second_threshold
+    old, new = result.before_threshold, result.after_threshold
     threshold = f"{old}" if old == new else f"{old} \N{RIGHTWARDS ARROW} {new}"
     crossed = [row for row in shown if row["now_reach"] or row["no_longer_reach"]]
     if crossed:
@@ -384,7 +384,7 @@ def _movements(
 
 def _objective(row: Mapping[str, Any]) -> str:
     thought = row["single_thought"]
-    single = f"(a single thought in the {thought} run) " if thought else ""
+    single = f"(a single thought {thought}) " if thought else ""
     if row["objective"] is None:
         return f"{single}({UNREAD[row['unread'] or 'unreadable']})"
     return single + one_line(row["objective"])

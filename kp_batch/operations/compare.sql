@@ -1,13 +1,13 @@
 -- How the scores of two runs differ, over the ids in both.
--- Given: the schemas first and second (the tables of each run), the table score_changes (see
--- score_changes.sql), the variables first_threshold and second_threshold, and the catalog's macros.
+-- Given: the schemas before and after (the tables of each run), the table score_changes (see
+-- score_changes.sql), the variables before_threshold and after_threshold, and the catalog's macros.
 
 CREATE TEMP VIEW reaching AS
 SELECT
     *,
-    first_score >= getvariable('first_threshold') AS reached,
-    second_score >= getvariable('second_threshold') AS reaches,
-    second_score >= getvariable('first_threshold') AS would_reach -- had it stayed
+    before_score >= getvariable('before_threshold') AS reached,
+    after_score >= getvariable('after_threshold') AS reaches,
+    after_score >= getvariable('before_threshold') AS would_reach -- had it stayed
 FROM score_changes;
 
 -- The traces that crossed the threshold: up, if they reach it now.
@@ -32,12 +32,12 @@ WITH scoped AS (
 ranked AS (
     SELECT
         scope,
-        average_rank(first_score, scope) AS first_rank,
-        average_rank(second_score, scope) AS second_rank
+        average_rank(before_score, scope) AS before_rank,
+        average_rank(after_score, scope) AS after_rank
     FROM scoped
 ),
 correlated AS (
-    SELECT scope, rank_correlation(first_rank, second_rank) AS rank_correlation
+    SELECT scope, rank_correlation(before_rank, after_rank) AS rank_correlation
     FROM ranked
     GROUP BY scope
 ),
@@ -45,15 +45,15 @@ moves AS (
     SELECT
         scope,
         count(*) AS traces,
-        score_mean(first_score) AS first_mean,
-        score_mean(second_score) AS second_mean,
-        score_mean(abs(second_score - first_score)) AS mean_absolute_change,
-        score_quantiles(first_score) AS first_quantiles,
-        score_quantiles(second_score) AS second_quantiles,
-        stability_index(score_bins(first_score), score_bins(second_score)) AS stability_index,
-        count(*) FILTER (second_score > first_score) AS rose,
-        count(*) FILTER (second_score < first_score) AS fell,
-        count(*) FILTER (second_score = first_score) AS stayed,
+        score_mean(before_score) AS before_mean,
+        score_mean(after_score) AS after_mean,
+        score_mean(abs(after_score - before_score)) AS mean_absolute_change,
+        score_quantiles(before_score) AS before_quantiles,
+        score_quantiles(after_score) AS after_quantiles,
+        stability_index(score_bins(before_score), score_bins(after_score)) AS stability_index,
+        count(*) FILTER (after_score > before_score) AS rose,
+        count(*) FILTER (after_score < before_score) AS fell,
+        count(*) FILTER (after_score = before_score) AS stayed,
         count(*) FILTER (NOT reached AND reaches) AS now_reach,
         count(*) FILTER (NOT reached AND reaches AND NOT would_reach) AS now_reach_by_threshold,
         count(*) FILTER (reached AND NOT reaches) AS no_longer_reach,
@@ -76,7 +76,7 @@ FROM score_changes WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 1
 
 -- The movers as the second run scored them.
 CREATE TEMP VIEW moved AS
-SELECT trace_id, source_file, content_hash FROM movers JOIN second.scores USING (trace_id);
+SELECT trace_id, source_file, content_hash FROM movers JOIN after.scores USING (trace_id);
 
 -- What became of the archive's files, as a run counts it: see `FileChanges`. A file_id names its
 -- content and ends with the version of the facts. Where the second state goes back to one before the
@@ -108,6 +108,6 @@ SELECT
     count(*) FILTER (left_out AND NOT getvariable('goes_back')) AS pruned,
     count(*) FILTER (left_out AND getvariable('goes_back')) AS unread,
     count(*) FILTER (a.status <> 'excluded' AND b.status = 'excluded') AS excluded
-FROM first.files AS a
-FULL JOIN second.files AS b USING (source_file)
+FROM before.files AS a
+FULL JOIN after.files AS b USING (source_file)
 CROSS JOIN LATERAL (SELECT a.file_id IS NOT NULL AND b.file_id IS NULL AS left_out);

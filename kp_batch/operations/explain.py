@@ -85,7 +85,7 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
         own = contents[row["trace_id"]]
         scored = pl.DataFrame([row])
         settings = parse_profiles(snapshot.manifest.settings["profiles"], "the warehouse")
-        in_force = settings.in_force(row["created_at"])
+        current = settings.versions_at(row["created_at"])
         return Explanation(
             trace_id=row["trace_id"],
             created_at=row["created_at"].isoformat(),
@@ -104,7 +104,7 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
             breakdown=breakdowns(scored, profiles_of(snapshot.scan("profiles")))[0],
             threshold=snapshot.manifest.threshold,
             recorded_score=row["recorded_score"],
-            weights_from=version.date if (version := in_force.get(row["profile"])) else None,
+            weights_from=version.date if (version := current.get(row["profile"])) else None,
             by_profile=scores_by_profile(scored, settings.at(row["created_at"]))[0],
             encoder_id=row["encoder_id"],
             cache_id=row["cache_id"],

@@ -69,7 +69,7 @@ class Explanation(Displayed):
     threshold: float  # 0..1
     recorded_score: float | None  # what the live engine gave it
     weights_from: str | None  # the day or time from which its weights hold; null: always
-    by_profile: dict[str, float]  # the score under each profile in force at created_at
+    by_profile: dict[str, float]  # the score under each profile as at created_at
     encoder_id: str
     cache_id: str
     cache_group: str | None  # JSON of what tells its cache from others; null: one for all
@@ -110,7 +110,7 @@ def explanation_parts(
         result.breakdown, result.counts, result.max_similarity, result.weights_from
     )
     yield from ("", *_neighbours(result))
-    yield from ("", Head("under the profiles in force:"), Table(_other_profiles(result)))
+    yield from ("", Head("under the current profiles:"), Table(_other_profiles(result)))
     yield from ("", *_history(result.history, rest))
 
 

@@ -83,10 +83,12 @@ class ExportResult(Displayed):
     chosen: int  # traces that meet the conditions; the others are these, by what became of them
     exported: int
     private: int
-    similar: int  # to a better one
-    unread: dict[Unread, int]  # not in their files any more as they were scored, by what is wrong
-    unread_files: tuple[str, ...]  # the first few of these files
-    beyond: int = 0  # the best ones that were asked for
+    dropped_similar: int  # to a better one
+    not_found: dict[
+        Unread, int
+    ]  # not in their files any more as they were scored, by what is wrong
+    not_found_files: tuple[str, ...]  # the first few of these files
+    dropped_by_top: int = 0  # the best ones that were asked for
     conditions: tuple[str, ...] = ()  # that a chosen trace meets, in words
 
 
@@ -112,7 +114,7 @@ class Skipped:
     """Counts the selected traces that are not exported, and names the files that lack them."""
 
     private: int = 0
-    unread: Counter[Unread] = field(default_factory=Counter[Unread])
+    not_found: Counter[Unread] = field(default_factory=Counter[Unread])
     files: dict[str, None] = field(default_factory=dict[str, None])
 
     def shared(
@@ -121,7 +123,7 @@ class Skipped:
         """The traces that are read and, unless private ones are wanted, may be shared."""
         for selected, trace in batch:
             if isinstance(trace, str):  # it cannot be read again as it was scored
-                self.unread[trace] += 1
+                self.not_found[trace] += 1
                 self.files[selected.source_file] = None
             elif private or not _is_private(trace):
                 yield selected, trace
@@ -184,10 +186,10 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
         chosen=count,
         exported=written,
         private=skipped.private,
-        similar=count - skipped.private - skipped.unread.total() - remaining,
-        unread=dict(skipped.unread),
-        unread_files=tuple(skipped.files)[:_FILES_NAMED],
-        beyond=remaining - written,
+        dropped_similar=count - skipped.private - skipped.not_found.total() - remaining,
+        not_found=dict(skipped.not_found),
+        not_found_files=tuple(skipped.files)[:_FILES_NAMED],
+        dropped_by_top=remaining - written,
         conditions=conditions,
     )
 
@@ -381,7 +383,7 @@ def refuse_empty(result: ExportResult, output: str) -> None:
 
 
 def _left_out(result: ExportResult) -> str:
-    counts = {"private": result.private, "similar": result.similar, **result.unread}
+    counts = {"private": result.private, "similar": result.dropped_similar, **result.not_found}
     return ", ".join(
         f"{count_of(count, 'trace')} {what}" for what, count in counts.items() if count
     )

@@ -68,7 +68,7 @@ class ForgetResult(RunResult):
     unseen: int  # ids that no row has ever had
     unseen_named: str  # a few of them, with the ids that may be meant
     replayed: int = 0  # traces
-    restated: int = 0  # traces
+    rescored: int = 0  # traces
     partitions: int = 0  # days that are rewritten
     vectors: int = 0  # of their texts, that are removed
     leftovers: int = 0  # other vectors that are removed: nothing needed them
@@ -190,7 +190,7 @@ def _result_of_plan(
     return replace(
         _result(snapshot.warehouse, known),
         replayed=plan.counts.replayed if plan else 0,
-        restated=plan.counts.restated if plan else 0,
+        rescored=plan.counts.rescored if plan else 0,
         partitions=len(plan.days) if plan else 0,
         finishes=Layout(snapshot.warehouse).forgetting.exists(),
     )
@@ -419,8 +419,8 @@ def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
     facts = [seen_by.scan("facts")]
     if others := _facts_of_others(snapshot):
         facts.append(pl.scan_parquet(others, glob=False))
-    in_force = pl.concat([scores, rejects]).unique()
-    known = pl.concat([in_force, *(sought_in(rows, new) for rows in facts)])
+    current = pl.concat([scores, rejects]).unique()
+    known = pl.concat([current, *(sought_in(rows, new) for rows in facts)])
     seen, unseen = (
         new.join(known, on="trace_id", how=how, maintain_order="left") for how in ("semi", "anti")
     )
@@ -430,7 +430,7 @@ def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
         forgotten=len(distinct) - len(new),
         traces=len(scores),
         rows=len(rejects),
-        replaced=len(seen) - len(in_force),
+        replaced=len(seen) - len(current),
         unseen_named=_named_ids(seen_by, unseen),
     )
 
@@ -486,7 +486,7 @@ def _facts(result: ForgetResult) -> Iterator[tuple[str, str]]:
     ]
     work = [
         ("replay", result.replayed, "trace"),
-        ("restate", result.restated, "trace"),
+        ("rescore", result.rescored, "trace"),
         ("rewrite", result.partitions, "partition"),
         ("remove", result.vectors, "vector"),
     ]

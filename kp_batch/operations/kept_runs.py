@@ -21,7 +21,7 @@ RUNS = """
         ), '; ')) AS changes,
         "user", note,
         (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
-        (counts->>'restated')::BIGINT AS restated,
+        (counts->>'rescored')::BIGINT AS rescored,
         round(waited, 1) AS seconds, round(waited - overhead, 1) AS work,
         CASE WHEN list_contains(getvariable('restorable'), run_id) THEN 'rollback'
             WHEN list_contains(getvariable('readable'), run_id) THEN 'as-of' END AS kept

@@ -151,7 +151,7 @@ class Session:
 
     @interruptible
     def compare_profiles(self, trace: Mapping[str, Any]) -> dict[str, float]:
-        """Score a trace under every profile in force, whatever its domain. The cache stays as is.
+        """Score a trace under every current profile, whatever its domain. The cache stays as is.
 
         A trace whose `id` is in the cache is scored at its own place, any other one as if it came
         at the time of the last.

@@ -143,8 +143,8 @@ def preview_parts(
     counts = result.counts
     if counts is None:
         return
-    restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')}"
-    text = f"preview: {restated} would be restated; nothing was published"
+    rescored = f"{counts.rescored:,} of {count_of(counts.accepted, 'trace')}"
+    text = f"preview: {rescored} would be rescored; nothing was published"
     if not result.changes:
         text = f"preview: {nothing_text(counts)}"
     elif not result.comparison:

@@ -59,7 +59,7 @@ class Scored(Displayed):
     trace_id: str | None
     task_domain: str
     score: float  # 0..1
-    by_profile: dict[str, float]  # under each profile in force
+    by_profile: dict[str, float]  # under each current profile
     weights_from: str | None  # the day or time from which its weights hold; null: always
     counts: Counts
     breakdown: Breakdown
@@ -133,7 +133,7 @@ def score_lines(
 
     Args:
         file: one trace as JSON, or JSONL: one on each line.
-        versions: the weights, of which those in force at `moment` count.
+        versions: the weights, from which those of `moment` count.
         moment: when they are scored; with a time zone.
         find_neighbours: finds the traces that they resemble.
 
@@ -223,7 +223,7 @@ def scored(
     rows = facts.with_columns(
         novelty=pl.Series(novelty(similarity)), created_at=pl.lit(moment, TIMESTAMP)
     ).with_columns(assign(versions))
-    in_force = versions.in_force(moment)
+    current = versions.versions_at(moment)
     for row, (greatest, nearest), breakdown, by_profile in zip(
         rows.select(_COLUMNS).to_dicts(),
         neighbours,
@@ -237,7 +237,7 @@ def scored(
             task_domain=row["task_domain"],
             score=breakdown.score,
             by_profile=by_profile,
-            weights_from=in_force[breakdown.profile].date,
+            weights_from=current[breakdown.profile].date,
             counts=Counts.of(row),
             breakdown=breakdown,
             max_similarity=greatest,

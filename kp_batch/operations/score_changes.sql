@@ -1,21 +1,21 @@
 -- How each score changed from one run to another, and by what, over the ids in both.
--- Given, in SQL: first_scores and first_profiles (the rows of the first run), second_scores; and
+-- Given, in SQL: before_scores and before_profiles (the rows of the first run), after_scores; and
 -- the catalog's macros.
-WITH first_scores AS (
+WITH before_scores AS (
     SELECT s.*, p.complexity AS wc, p.novelty AS wn, p.tool_diversity AS wd,
         p.outcome_confidence AS wo
-    FROM $first_scores AS s
-    JOIN $first_profiles AS p USING (profile_id)
+    FROM $before_scores AS s
+    JOIN $before_profiles AS p USING (profile_id)
 ),
 steps AS (
     SELECT
         b.trace_id,
         b.task_domain,
-        a.score AS first_score,
-        b.score AS second_score,
+        a.score AS before_score,
+        b.score AS after_score,
         a.single_thought AS was_single,
         b.single_thought AS is_single,
-        a.composite AS before,
+        a.composite AS composite_before,
         composite(
             b.complexity, a.novelty, b.tool_diversity, b.outcome_confidence, wc, wn, wd, wo
         ) AS with_facts,
@@ -23,28 +23,28 @@ steps AS (
             b.complexity, b.novelty, b.tool_diversity, b.outcome_confidence, wc, wn, wd, wo
         ) AS with_novelty,
         b.composite AS with_weights
-    FROM first_scores AS a
-    JOIN $second_scores AS b USING (trace_id)
+    FROM before_scores AS a
+    JOIN $after_scores AS b USING (trace_id)
 )
 -- A single thought's score is 0.1 whatever its composite: on either side of that, nothing of the
 -- change comes from the composite.
 SELECT
     trace_id,
     task_domain,
-    first_score,
-    second_score,
-    second_score - first_score AS change,
+    before_score,
+    after_score,
+    after_score - before_score AS change,
     CASE
         WHEN was_single AND is_single THEN 'both'
-        WHEN was_single THEN 'first'
-        WHEN is_single THEN 'second'
+        WHEN was_single THEN 'before'
+        WHEN is_single THEN 'after'
     END AS single_thought,
-    CASE WHEN single_thought IS NULL THEN with_facts - before ELSE 0 END AS from_facts,
+    CASE WHEN single_thought IS NULL THEN with_facts - composite_before ELSE 0 END AS from_facts,
     CASE WHEN single_thought IS NULL THEN with_novelty - with_facts ELSE 0 END AS from_novelty,
     CASE WHEN single_thought IS NULL THEN with_weights - with_novelty ELSE 0 END AS from_weights,
     CASE
         WHEN single_thought IS NULL
-            THEN (second_score - with_weights) - (first_score - before)
-        ELSE second_score - first_score
+            THEN (after_score - with_weights) - (before_score - composite_before)
+        ELSE after_score - before_score
     END AS from_overrides
 FROM steps

@@ -1,4 +1,4 @@
-"""How a warehouse fares: the last run that was tried, the last one that was good, what stands.
+"""How a warehouse fares: the last run that was tried, the last one that was good, open warnings.
 
 It reads a few small files, or objects, and writes nothing: a monitor asks it every minute.
 """
@@ -322,14 +322,14 @@ def status_facts(status: WarehouseStatus, now: datetime) -> list[tuple[str, str]
     rows = {"last run": _last_text(status, now), "last success": "none yet"}
     if (success := status.last_success) and status.age_s is not None:
         rows["last success"] = f"{_ago(status.age_s)}, {_success_text(success)}"
-        rows["what stands"] = _standing(success)
+        rows["open warnings"] = _open_warnings(success)
         if status.trace_age_s is not None:
             at = now - timedelta(seconds=status.trace_age_s)
             rows["newest trace"] = f"{_ago(status.trace_age_s, 'old')}, of {at:%Y-%m-%d %H:%M} UTC"
     if status.brings_back:
         rows["next run"] = (
             "will be refused: the project would bring back what the rollback undid, "
-            f"{', '.join(status.brings_back)}; change it there, or run once with --accept"
+            f"{', '.join(status.brings_back)}; change it there, or run once with --ignore-rollback"
         )
     if status.free_bytes is not None:
         rows["free"] = f"{status.free_bytes / 1e9:,.1f} GB of the disk"
@@ -355,8 +355,8 @@ def _tried_text(last: RunResult, now: datetime) -> str:
     ago = _ago((now - moment).total_seconds())
     by = f"by {last.user} on {last.host}" if last.user else f"on {last.host}"
     if last.status == "running":
-        doubt = "" if last.user else ", unless it was killed there"
-        return f"running since {last.started_at}{_at(last)}, {by}, process {last.pid}{doubt}"
+        unless = "" if last.user else ", unless it was killed there"
+        return f"running since {last.started_at}{_at(last)}, {by}, process {last.pid}{unless}"
     if last.status == "killed":
         return f"killed{_at(last)}, begun {ago}, {by}"
     named = f", run {last.run_id}" if last.run_id else ""
@@ -377,8 +377,8 @@ def _words(status: str) -> str:
     return status.replace("_", " ")
 
 
-def _standing(success: RunResult) -> str:
-    """What stands since a run was done, and may ask for a look: it fails no run."""
+def _open_warnings(success: RunResult) -> str:
+    """The warnings since a run was done, which may ask for a look: they fail no run."""
     if (counts := success.counts) is None:
         return "unknown, until a run has looked"
     cut = f" ({counts.cut:,} cut)" if counts.cut else ""

@@ -46,7 +46,7 @@ from kp_batch.warehouse.staging import Staging
 _MACROS = ("distribution", "overrides", "rank_correlation", "shows_novelty")
 _SAME_SCORE = 1e-6  # scores that differ by no more are the same one, however it was written
 # Of each trace with each cache.
-_SWEPT = ("task_domain", "novelty", "score", "score_in_force", "recorded_score")
+_SWEPT = ("task_domain", "novelty", "score", "current_score", "recorded_score")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Grouping:
 
     cache_by: tuple[str, ...]  # see `parse_cache_by`
     thresholds: dict[CacheSettings, set[float]]  # by cache
-    in_force: CacheSettings | None = None  # the cache in force, if it is of this grouping
+    current: CacheSettings | None = None  # the current cache, if it is of this grouping
 
     @property
     def caches(self) -> list[CacheSettings]:
@@ -71,7 +71,7 @@ def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noq
 
     Args:
         warehouse: the folder of the tables.
-        values: of the settings; those in force are compared as well.
+        values: of the settings; the current ones are compared as well.
 
     Raises:
         KpBatchError: there is no encoder, or there is nothing by which caches are to be kept.
@@ -102,9 +102,9 @@ def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noq
 
 
 def _groupings(config: RescoreConfig, values: SweepValues) -> list[Grouping]:
-    """All combinations, and the one in force; settings that are left out are those in force."""
-    in_force = CacheSettings(config.cache_size, config.ttl)
-    own = Grouping(config.cache_by, {in_force: {config.threshold}}, in_force)
+    """All combinations, and the current one; settings that are left out are the current ones."""
+    current = CacheSettings(config.cache_size, config.ttl)
+    own = Grouping(config.cache_by, {current: {config.threshold}}, current)
     groupings = {config.cache_by: own}
     sizes, ttls = values.cache_size or [config.cache_size], values.ttl or [config.ttl]
     for names in values.cache_by or [config.cache_by]:
@@ -161,12 +161,12 @@ def sweep_span(
     """Replay one span with each cache, by the vectors of a store's folder; see `_replayed`."""
     rows, places = span.read(staging)
     own = span.first - span.warm
-    caches = [cache for cache in grouping.caches if cache != grouping.in_force]
-    # The scores in force have the novelty of theirs.
+    caches = [cache for cache in grouping.caches if cache != grouping.current]
+    # The current scores have the novelty of theirs.
     novelties = _novelties(rows, read_vectors(folder, places), own, caches) if caches else {}
     swept = [
         rows.slice(own)
-        .with_columns(novelty=novelties.get(cache, pl.col("novelty_in_force")))
+        .with_columns(novelty=novelties.get(cache, pl.col("current_novelty")))
         .with_columns(composite(profiles.profiles))
         .with_columns(score(), cache=pl.lit(number))
         .select(*_SWEPT, "cache")
@@ -210,10 +210,10 @@ def _novelties(
 def _variants(
     run: Run, snapshot: OpenSnapshot, files: Iterable[Path], grouping: Grouping
 ) -> Iterator[dict[str, Any]]:
-    """Compare the scores with each cache and threshold with those in force, by domain."""
+    """Compare the scores with each cache and threshold with the current ones, by domain."""
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))
     set_variables(
-        snapshot.connection, threshold_in_force=run.config.threshold, tolerance=_SAME_SCORE
+        snapshot.connection, current_threshold=run.config.threshold, tolerance=_SAME_SCORE
     )
     for number, cache in enumerate(grouping.caches):
         thresholds = list(grouping.thresholds[cache])
@@ -224,5 +224,6 @@ def _variants(
                 "cache_by": format_cache_by(grouping.cache_by),
                 "cache_size": cache.size,
                 "ttl": format_duration(cache.ttl),
-                "in_force": cache == grouping.in_force and row["threshold"] == run.config.threshold,
+                "is_current": cache == grouping.current
+                and row["threshold"] == run.config.threshold,
             }

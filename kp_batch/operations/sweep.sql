@@ -1,6 +1,6 @@
--- The scores with one cache and some thresholds, by domain, compared with those in force.
+-- The scores with one cache and some thresholds, by domain, compared with the current ones.
 -- Given: files (a relation, see sweep.py), the variables cache (its number), thresholds,
--- threshold_in_force and tolerance, and the catalog's macros.
+-- current_threshold and tolerance, and the catalog's macros.
 WITH swept AS NOT MATERIALIZED (
     SELECT * EXCLUDE (cache) FROM $files WHERE cache = getvariable('cache')
 ),
@@ -18,12 +18,12 @@ means AS (
     GROUP BY ROLLUP (task_domain)
 ),
 correlated AS (
-    SELECT scope, rank_correlation(own_rank, rank_in_force) AS rank_correlation
+    SELECT scope, rank_correlation(own_rank, current_rank) AS rank_correlation
     FROM (
         SELECT
             scope,
             average_rank(score, scope) AS own_rank,
-            average_rank(score_in_force, scope) AS rank_in_force
+            average_rank(current_score, scope) AS current_rank
         FROM (
             SELECT *, task_domain AS scope FROM swept
             UNION ALL
@@ -36,7 +36,7 @@ reaching AS (
     SELECT
         task_domain,
         threshold,
-        count(*) FILTER (reaches) AS worth_sharing,
+        count(*) FILTER (reaches) AS at_threshold,
         count(*) FILTER (reaches AND NOT reached) AS now_reach,
         count(*) FILTER (reached AND NOT reaches) AS no_longer_reach
     FROM (
@@ -44,7 +44,7 @@ reaching AS (
             task_domain,
             threshold,
             score >= threshold AS reaches,
-            score_in_force >= getvariable('threshold_in_force') AS reached
+            current_score >= getvariable('current_threshold') AS reached
         FROM swept
         CROSS JOIN (SELECT unnest(getvariable('thresholds')::DOUBLE[]) AS threshold)
     )

@@ -15,19 +15,19 @@ _DOMAIN = 60  # characters
 _COMBINATION = ("cache_by", "cache_size", "ttl", "threshold")
 _OUTCOME = (
     *("mean_novelty", "mean_score", "rank_correlation"),
-    *("worth_sharing", "now_reach", "no_longer_reach"),
+    *("at_threshold", "now_reach", "no_longer_reach"),
 )
 
 
 class Variants(Rows):
     """What the scores of domains are with combinations of a cache and a threshold.
 
-    Beside each stands the combination in force, the warehouse's own.
+    Beside each stands the current combination, the warehouse's own.
     """
 
     __slots__ = ()
     names = (
-        *("task_domain", *_COMBINATION, "in_force", "traces", *_OUTCOME),
+        *("task_domain", *_COMBINATION, "is_current", "traces", *_OUTCOME),
         *("recorded", "recorded_error", "recorded_share"),
     )
 
@@ -36,7 +36,7 @@ class Variants(Rows):
 class Sweep(Displayed):
     """What a run would make of the scores, with each of some combinations."""
 
-    encoder_id: str  # in force, as are the weights
+    encoder_id: str  # current, as are the weights
     traces: int
     # All domains first, then each; by cache_by, cache size, ttl and threshold.
     variants: Variants
@@ -65,7 +65,7 @@ def sweep_parts(result: Sweep, *, rest: str = "variants") -> Iterator[Part]:
         f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
         f"{result.encoder_id}"
     )
-    yield "  rank corr, now reach, no longer (reach it): beside the combination in force"
+    yield "  rank corr, now reach, no longer (reach it): beside the current combination"
     if any(row["rank_correlation"] is None for rows in (overall, *shown) for row in rows):
         yield "  no rank corr: all scores of one cache are equal, and have no order"
     if overall[0]["recorded"]:
@@ -75,8 +75,8 @@ def sweep_parts(result: Sweep, *, rest: str = "variants") -> Iterator[Part]:
         name = "all domains" if domain is None else shortened(domain, _DOMAIN)
         yield from ("", Head(f"{name}, {count_of(rows[0]['traces'], 'trace')}"))
         recorded = ["recorded_share"] if rows[0]["recorded"] else []
-        in_force = [place for place, row in enumerate(rows) if row["in_force"]]
-        table = cells(rows, *_COMBINATION, *_OUTCOME, *recorded, "in_force")
-        yield Table(table, marked=in_force)
+        current = [place for place, row in enumerate(rows) if row["is_current"]]
+        table = cells(rows, *_COMBINATION, *_OUTCOME, *recorded, "is_current")
+        yield Table(table, marked=current)
     if more := len(domains) - len(shown):
         yield from ("", f"{count_of(more, 'more domain')}, with fewer traces: see {rest}")

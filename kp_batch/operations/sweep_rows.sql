@@ -26,8 +26,8 @@ COPY (
         recovery_bonus,
         low_diversity_penalty,
         profile_id,
-        grouped.novelty AS novelty_in_force,
-        score AS score_in_force,
+        grouped.novelty AS current_novelty,
+        score AS current_score,
         CASE
             WHEN shows_novelty(
                 recorded_score,

@@ -37,5 +37,5 @@ class SweepValues(Table):
         (), description="Times to live in the cache: none,12h,7d."
     )
     threshold: Annotated[tuple[Threshold, ...], _SEVERAL, Metavar("SCORE,...")] = Field(
-        (), description="Scores worth sharing: 0.7,0.75."
+        (), description="Thresholds: 0.7,0.75."
     )

@@ -2,7 +2,7 @@
 SELECT count(DISTINCT trace_id)
 FROM published.facts
 SEMI JOIN (
-    -- The content in force, as in changes.sql.
+    -- The current content, as in changes.sql.
     FROM published.files
     QUALIFY status = 'read'
         OR NOT bool_or(status = 'read') OVER (PARTITION BY regexp_replace(file_id, '-v[0-9]+$', ''))

@@ -131,7 +131,7 @@ class ReplayedNovelty:
     max_similarity: float | None
     nearest_trace_id: str | None
     nearest_age_s: float | None
-    cache_size: int
+    cached_vectors: int
     vector: float | None = None  # its largest difference of a component; null: not embedded again
 
 

@@ -37,20 +37,22 @@ from kp_batch.warehouse.staging import Staging
 T = TypeVar("T")
 
 _SHOWN = 5  # rows
-_REMEDY = "mend what they found, or let one pass this once with --allow NAME"
+_REMEDY = "mend what they found, or let one pass this once with --allow-audit NAME"
 
 
 def check_audits(run: Run) -> None:
     """Refuse audits that cannot be run, before any work.
 
     Raises:
-        SettingError: it names all of them; or --allow names none of them.
+        SettingError: it names all of them; or --allow-audit names none of them.
     """
     audits = run.config.audits.by_name
     faults: list[SettingError] = []
-    if unknown := [repr(name) for name in run.config.allow if name not in audits]:
+    if unknown := [repr(name) for name in run.config.allow_audit if name not in audits]:
         known = f"there are {', '.join(audits)}" if audits else "there is none"
-        faults.append(SettingError(f"--allow: there is no audit {', '.join(unknown)}; {known}"))
+        faults.append(
+            SettingError(f"--allow-audit: there is no audit {', '.join(unknown)}; {known}")
+        )
     if audits:
         with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
             try:
@@ -159,7 +161,7 @@ def refuse(results: Sequence[AuditResult]) -> None:
 def _audited(run: Run, now: PublishedSnapshot) -> AuditResults:
     """Run the audits, and warn of all that find rows."""
     folder = run.staging.fresh("audited")
-    audits, allowed = run.config.audits.by_name, run.config.allow
+    audits, allowed = run.config.audits.by_name, run.config.allow_audit
     results = _results(audits, now, run.snapshot, folder, allowed)
     last = last_done(run.snapshot.runs())
     known = {(result.name, result.digest) for result in last.audits} if last else set()

@@ -6,7 +6,7 @@ SELECT
     $run_id AS run_id,
     CASE WHEN $part IS NOT NULL THEN task_domain END AS task_domain,
     count(*) AS traces,
-    count(*) FILTER (score >= $threshold) AS worth_sharing,
+    count(*) FILTER (score >= $threshold) AS at_threshold,
     score_mean(score) AS mean,
     score_quantiles(score)[1] AS p5,
     score_quantiles(score)[2] AS p25,

@@ -123,7 +123,7 @@ def replay_span(span: Span, /, vectors: Path, staging: Staging) -> Replayed:
             "max_similarity": pl.Series(result.max_similarity).fill_nan(None),
             "nearest_trace_id": rows.get_column("trace_id").gather(nearest).set(has_none, None),
             "nearest_age_s": pl.Series(age).set(has_none, None),
-            "cache_size": result.cache_size,
+            "cached_vectors": result.cached_vectors,
         },
         schema=dict(NOVELTY),
     )

@@ -30,7 +30,7 @@ class LimitInputs:
     published: int = 0  # traces, before the run
     # Files that the last done run found readable or not at all.
     unreadable: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()  # files that went since the last done run
+    gone: tuple[str, ...] = ()  # files that are gone since the last done run
     files: int = 0  # that were there then
     prunable: Prunable = field(default_factory=Prunable)  # of all gone, if too many went
 
@@ -64,7 +64,7 @@ def exceeded_limits(
     options = [measure.allowance for measure in over]
     if failing:
         messages.append(failed_text(failing))
-        options += [f"--allow {result.name}" for result in failing]
+        options += [f"--allow-audit {result.name}" for result in failing]
     see = see if any(measure.limit in _IN_REJECTS for measure in over) else ""
     message = f"{'; '.join(messages)}; no scores are published{see}; to allow it this once: "
     return LimitError(message + " ".join(options), code=over[0].limit)

@@ -28,10 +28,10 @@ _OF_SCORING = {*Settings.model_fields, "weights", "audit", "formula", "model_fil
 
 
 class DomainDays(Rows):
-    """How many traces of each domain and day are to be replayed, restated and reweighted."""
+    """How many traces of each domain and day are to be replayed, rescored and reweighted."""
 
     __slots__ = ()
-    names = ("task_domain", "day", "replay", "restate", "reweight")
+    names = ("task_domain", "day", "replay", "rescore", "reweight")
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class PlanDescription(Displayed):
     traces_without_value: int  # of these traces, those that lack a value of `cache_by`
     texts_to_embed: int
     traces_to_replay: int
-    traces_to_restate: int
+    traces_to_rescore: int
     traces_to_reweight: int
     traces_to_remove: int
     loss: Loss | None  # of these: neither pruned nor forgotten
     pruned: Loss | None  # of these: removed with their files by --prune
-    domains: int  # that have any to restate
-    largest_domains: dict[str, int]  # by the traces to restate: those of them that have the most
+    domains: int  # that have any to rescore
+    largest_domains: dict[str, int]  # by the traces to rescore: those of them that have the most
     by_domain_and_day: DomainDays | None  # None: not asked for, there may be millions
     partitions: list[str]  # the days to be rewritten
     future_partitions: list[str]  # those of them that are after the day of the run
@@ -79,9 +79,9 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
     counts = plan.counts
     excess = exceeded_limits(run, counts, plan.limit_inputs)
     workload = pl.scan_parquet(run.staging.workload, glob=False)
-    by_domain = workload.group_by("task_domain").agg(pl.col("restate").sum())
-    restated = by_domain.collect(engine="streaming")
-    largest = restated.sort("restate", "task_domain", descending=[True, False]).head(_SHOWN)
+    by_domain = workload.group_by("task_domain").agg(pl.col("rescore").sum())
+    rescored = by_domain.collect(engine="streaming")
+    largest = rescored.sort("rescore", "task_domain", descending=[True, False]).head(_SHOWN)
     return PlanDescription(
         reasons=list(plan.reasons) if plan.pending else [],
         files=plan.scan.files,
@@ -96,12 +96,12 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
         traces_without_value=plan.cache_groups.without_value if plan.cache_groups else 0,
         texts_to_embed=counts.embedded,
         traces_to_replay=counts.replayed,
-        traces_to_restate=counts.restated,
+        traces_to_rescore=counts.rescored,
         traces_to_reweight=counts.reweighted,
         traces_to_remove=counts.removed,
         loss=loss if (loss := plan.limit_inputs.loss).traces else None,
         pruned=plan.pruned if plan.pruned.traces else None,
-        domains=len(restated),
+        domains=len(rescored),
         largest_domains=dict(largest.iter_rows()),
         by_domain_and_day=_domain_days(workload.collect()) if by_domain_and_day else None,
         partitions=[str(day) for day in plan.days],
@@ -126,7 +126,7 @@ def plan_parts(plan: PlanDescription) -> Iterator[Part]:
     if not plan.pending:
         yield Head(f"nothing to do ({_files(plan) or 'no file changed'})")
         return
-    yield Head(f"plan: restate {count_of(plan.traces_to_restate, 'trace')}{_by_domain(plan)}")
+    yield Head(f"plan: rescore {count_of(plan.traces_to_rescore, 'trace')}{_by_domain(plan)}")
     yield Facts([*_facts(plan)])
 
 

@@ -17,7 +17,7 @@ FROM (
         old.text_hash,
         old.encoder_id,
         old.cache_id,
-        old.cache_size,
+        old.cached_vectors,
         false AS added,
         replaced.trace_id IS NOT NULL AS removed,
         (old.created_at, coalesce(old.cache_group, '')) IN (

@@ -41,7 +41,7 @@ _RATED: Mapping[str, Callable[[RunCounts], int]] = {
     "write": lambda counts: counts.partitions,
 }
 _RUNS_RATED = 5
-_COUNTS = ("replay", "restate", "reweight")
+_COUNTS = ("replay", "rescore", "reweight")
 _WORKLOAD = pl.Schema(
     {"task_domain": pl.String, "day": pl.Date, **dict.fromkeys(_COUNTS, pl.Int64)}
 )
@@ -58,9 +58,9 @@ class Workload:
     """How many traces a run scores anew; by domain and day they are in `staging.workload`."""
 
     replay: int
-    restate: int  # for any reason
+    rescore: int  # for any reason
     reweight: int  # of these: their weights alone differ
-    days: frozenset[date]  # on which any is restated
+    days: frozenset[date]  # on which any is rescored
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _counts(
         embedded=texts.missing,
         reused=texts.distinct - texts.missing,
         replayed=workload.replay,
-        restated=workload.restate,
+        rescored=workload.rescore,
         reweighted=workload.reweight,
         removed=changes.removed,
         partitions=len(changes.days | workload.days),
@@ -248,20 +248,20 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
 
 
 def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
-    """Count the traces to replay, restate and reweight, of `traces_after`.
+    """Count the traces to replay, rescore and reweight, of `traces_after`.
 
     Writes `staging.workload`.
     """
-    rescored = pl.col("replay") | pl.col("facts_changed") | scorer.cache_is_stale()
+    for_other_reasons = pl.col("replay") | pl.col("facts_changed") | scorer.cache_is_stale()
     _, profile_id = assign(scorer.profiles)
     stale = (pl.col("profile_id") != profile_id).fill_null(value=False)
     marked = traces.select(
         *("task_domain", "day", "traces", "replay"),
-        reweight=stale & ~rescored,
-        restate=stale | rescored,
+        reweight=stale & ~for_other_reasons,
+        rescore=stale | for_other_reasons,
     )
     totals = (pl.col(*_COUNTS).cast(pl.Int64) * pl.col("traces")).sum()
-    by_domain = marked.filter("restate").group_by("task_domain", "day").agg(totals)
+    by_domain = marked.filter("rescore").group_by("task_domain", "day").agg(totals)
     rows = by_domain.sort("day", "task_domain").collect(engine="streaming")
     rows.write_parquet(run.staging.workload)
     sums = rows.select(_COUNTS).sum().row(0)

@@ -346,7 +346,7 @@ def _merged_rows(scorer: Scorer, rows: pl.DataFrame) -> MergedRows:
         "segment",
         pl.col("created_at").to_physical(),
         *("added", "removed"),
-        pl.col("cache_size").fill_null(0),
+        pl.col("cached_vectors").fill_null(0),
         other_cache=scorer.cache_is_stale(),
     )
     return MergedRows(*(column.to_numpy() for column in merged))

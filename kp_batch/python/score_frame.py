@@ -30,7 +30,7 @@ COLUMNS = (
     *("success", "confidence", "profile"),
     *("complexity", "novelty", "tool_diversity", "outcome_confidence", "composite"),
     *("single_thought", "recovery_bonus", "low_diversity_penalty", "score", "meets_threshold"),
-    *("recorded_score", "max_similarity", "nearest_trace_id", "nearest_age_s", "cache_size"),
+    *("recorded_score", "max_similarity", "nearest_trace_id", "nearest_age_s", "cached_vectors"),
     *("cache_group", "cache_warming_up", "n_steps", "n_tools", "text_hash", "objective_hash"),
     *("encoder_id", "cache_id", "profile_id"),
 )
@@ -157,7 +157,7 @@ def score(  # noqa: PLR0913 (the settings of a run)
         ttl: their time to live, such as `"7d"`, or a `timedelta` of whole seconds; None: no limit.
         cache_by: whose traces share a cache, such as `"agent_id"`, or names in a list; None: all
             of them.
-        threshold: the score worth sharing, 0 to 1.
+        threshold: the score that traces must reach, 0 to 1.
         progress: whether bars are shown, in a notebook or on stderr.
 
     Returns:
@@ -276,7 +276,7 @@ def _warming_up(config: RescoreConfig) -> pl.Expr:
     """Whether a trace's cache had not held its size yet, as the view `scores` has it."""
     if config.embedder == "none":
         return pl.lit(value=False)
-    warming_up = pl.col("cache_size") < config.cache_size
+    warming_up = pl.col("cached_vectors") < config.cache_size
     if config.ttl is None:
         return warming_up
     first = pl.col("created_at").min().over("cache_group")

@@ -13,7 +13,7 @@ earlier AS (
     FROM scores, days
     WHERE day_of(created_at) < first_day
     QUALIFY row_number() OVER (PARTITION BY cache_group ORDER BY created_at DESC)
-        <= (SELECT max(cache_size) FROM scores)
+        <= (SELECT max(cached_vectors) FROM scores)
 ),
 shares AS (
     SELECT
@@ -24,7 +24,7 @@ shares AS (
     FROM (
         SELECT
             *,
-            kp.share_of_cache(cache_group, task_domain, place, cache_size) AS share
+            kp.share_of_cache(cache_group, task_domain, place, cached_vectors) AS share
         FROM (
             SELECT
                 *,

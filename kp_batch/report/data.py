@@ -82,7 +82,7 @@ class ReportData:
     implausible_dates: pl.DataFrame
     gap: pl.DataFrame
     weights: pl.DataFrame
-    came_and_went: pl.DataFrame
+    entered_and_exited: pl.DataFrame
     rejects: pl.DataFrame
     traces: pl.DataFrame
     # Of clear changes, by label and period; and of differences, by label, frame and unit.
@@ -144,7 +144,7 @@ class ReportData:
         runs = [run for run in (self.before, self.run) if run]
         profiles = {profile_name(name) for run in runs for name in run.fingerprints["profile_id"]}
         embedders = {run.settings["embedder"] for run in runs}
-        idle = {"threshold", "text", "audit"}
+        idle = {"threshold", "trace_text", "audit"}
         idle |= {"precision"} if embedders <= {"hashing", "none"} else set()
         idle |= {"cache_size", "ttl", "cache_by"} if embedders == {"none"} else set()
         moving = (

@@ -16,7 +16,7 @@ _NEWS = ("mean_change", "domain_moved")  # what a reader of yesterday's page doe
 # Findings of one kind tell of one thing: of each the heaviest comes before a second of any.
 KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = (
     (trends.mean_change, trends.domain_moved),
-    (composition.driver, composition.override, novelty.warming_up, novelty.repeats),
+    (composition.driver, composition.override, novelty.warming_up, novelty.near_repeats),
     (units.ranking, units.paired),
     (outcomes.confidence,),
     (outcomes.success,),

@@ -17,7 +17,7 @@ from kp_batch.report.numbers import Number, numbers
 from kp_batch.text import code, printable
 from kp_batch.warehouse.run_record import RunRecord
 
-_HEAD = ("domain", "mean", "95% interval", "traces", "tasks", "worth sharing", "success")
+_HEAD = ("domain", "mean", "95% interval", "traces", "tasks", "at threshold", "success")
 OF_A_DOMAIN = 3  # findings at the most
 
 
@@ -116,7 +116,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         " to ".join(filter(None, ends)),
         written(row["traces"], ","),
         written(row["tasks"], ","),
-        f"{row['worth_sharing']:,} ({written(row['share'], '.1%')})",
+        f"{row['at_threshold']:,} ({written(row['share'], '.1%')})",
         written(row["success"], ".1%"),
     )
 

@@ -60,7 +60,7 @@ SELECT
     success_mean AS success,
     success_low,
     success_high,
-    share_at_threshold_total::BIGINT AS worth_sharing,
+    share_at_threshold_total::BIGINT AS at_threshold,
     share_at_threshold_mean AS share,
     share_at_threshold_low AS share_low,
     share_at_threshold_high AS share_high,

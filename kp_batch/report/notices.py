@@ -25,7 +25,7 @@ _LONG = 7  # days without a trace
 _MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
 _MIN_OF_BOTH = 200
 _LISTED = 3  # at most, of the domains that shifted
-_NAMED = 5  # at most, of the domains that came or went, and of dates of weights
+_NAMED = 5  # at most, of the domains that entered or exited, and of dates of weights
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def notices(data: ReportData) -> list[Notice]:
     """The sentences that the data is worth, warnings first."""
     kinds = (
         *(_failure, _comparability, _unreadable, _implausible, _emptiness),
-        *(_drift, _shifts, _came_and_went, _settings, _audits, _rejects),
+        *(_drift, _shifts, _entered_and_exited, _settings, _audits, _rejects),
         *(_recorded, _weights, _gap, _folded),
     )
     sentences = (sentence for kind in kinds for sentence in kind(data))
@@ -185,9 +185,9 @@ def _among_domains(data: ReportData, known: int) -> str:
     return f"the {count} with {_MIN_OF_BOTH} traces or more in both runs"
 
 
-def _came_and_went(data: ReportData) -> Iterator[Notice]:
+def _entered_and_exited(data: ReportData) -> Iterator[Notice]:
     for is_new, what in ((True, "New"), (False, "Gone")):
-        names = data.came_and_went.filter(is_new=is_new)["task_domain"]
+        names = data.entered_and_exited.filter(is_new=is_new)["task_domain"]
         if len(names):
             labels = ([Untrusted(shortened(name, LABEL))] for name in names[:_NAMED])
             listed = _listed(labels, len(names) - _NAMED, " and")

@@ -1,4 +1,4 @@
-"""The three numbers that the report begins with, each with its doubt."""
+"""The three numbers that the report begins with, each with its interval."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kp_batch.text import count_of
 class Number:
     """A number about a scope."""
 
-    code: str  # traces, mean or worth_sharing
+    code: str  # traces, mean or at_threshold
     label: str  # what it is
     form: str  # its format: ",", ".3f" or ".1%"
     value: float
@@ -38,13 +38,13 @@ def _numbers(data: ReportData, scope: str) -> Iterator[Number]:
     median = f"median {row['p50']:.3f}{where}"
     yield Number("mean", "mean score", ".3f", row["mean"], row["low"], row["high"], median)
     yield Number(
-        code="worth_sharing",
-        label="worth sharing",
+        code="at_threshold",
+        label="at threshold",
         form=".1%",
         value=row["share"],
         low=row["share_low"],
         high=row["share_high"],
-        about=f"{row['worth_sharing']:,} of {traces:,} reach {data.totals['threshold']:g}",
+        about=f"{row['at_threshold']:,} of {traces:,} reach {data.totals['threshold']:g}",
     )
 
 

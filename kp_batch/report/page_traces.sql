@@ -14,7 +14,7 @@ SELECT
     low_diversity_penalty,
     profile_id,
     cache_group,
-    cache_size,
+    cached_vectors,
     n_steps,
     n_tools,
     source_file,

@@ -30,7 +30,7 @@ class DomainScores(Rows):
     """The distribution of the scores of domains, as in the table `distributions`."""
 
     __slots__ = ()
-    names = ("task_domain", "traces", "worth_sharing", "mean", *_QUANTILES, "bins")
+    names = ("task_domain", "traces", "at_threshold", "mean", *_QUANTILES, "bins")
 
 
 _NO_SCORES = DomainScores()
@@ -94,8 +94,8 @@ def summary_parts(summary: Summary) -> Iterator[Part]:
         audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
         yield Head(nothing_text(counts) + audited)
         return
-    restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')} restated"
-    yield Head(f"run {summary.run_id}: {restated} in {_duration(summary)}")
+    rescored = f"{counts.rescored:,} of {count_of(counts.accepted, 'trace')} rescored"
+    yield Head(f"run {summary.run_id}: {rescored} in {_duration(summary)}")
     yield Facts([*_facts(summary, counts)])
     yield ""
     largest = _largest(summary.scores)
@@ -129,7 +129,7 @@ def _facts(summary: Summary, counts: RunCounts) -> Iterator[tuple[str, str]]:
         yield "unreadable", printable(path)
     yield "texts", f"{counts.embedded:,} embedded{windows}, {counts.reused:,} reused"
     traces = (
-        f"{counts.restated:,} restated ({counts.replayed:,} replayed, "
+        f"{counts.rescored:,} rescored ({counts.replayed:,} replayed, "
         f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "
         f"{count_of(counts.partitions, 'partition')} written"
     )
@@ -165,7 +165,7 @@ def _duration(summary: Summary) -> str:
 
 def as_table(scores: DomainScores) -> list[Row]:
     """Format the distribution of the scores, a row for each domain."""
-    rows = ({**row, "share": row["worth_sharing"] / row["traces"]} for row in scores)
+    rows = ({**row, "share": row["at_threshold"] / row["traces"]} for row in scores)
     return cells(rows, "task_domain", "bins", "traces", "share", "mean", *_QUANTILES)
 
 

@@ -19,7 +19,9 @@ _TYPES = {
     **dict.fromkeys(("domain", "agent", "framework", "day", "tools"), np.int32),
     **dict.fromkeys(("score", "novelty", "confidence", "recorded"), np.float64),
     **dict.fromkeys(("hour", "score_bin", "confidence_bin"), np.uint8),
-    **dict.fromkeys(("success", "meets_threshold", "warming_up", "penalty", "repeats"), np.bool_),
+    **dict.fromkeys(
+        ("success", "meets_threshold", "warming_up", "penalty", "near_repeats"), np.bool_
+    ),
 }
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.integer]]
@@ -37,7 +39,7 @@ class Scores:
     of the domain's label; `score_bin`, of twenty, `confidence_bin`, of ten; `tools`, a number;
     `hour`; `score`, `novelty`, `confidence` and `recorded` (NaN for null), float64; and booleans:
     `success`, `meets_threshold`, `warming_up` (its cache), `penalty` (for a single tool), and
-    `repeats`.
+    `near_repeats`.
     """
 
     columns: Part

@@ -19,5 +19,5 @@ SELECT
     meets_threshold,
     cache_warming_up AS warming_up,
     low_diversity_penalty AS penalty,
-    coalesce(max_similarity >= 0.95, false) AS repeats
+    coalesce(max_similarity >= 0.95, false) AS near_repeats
 FROM scores;

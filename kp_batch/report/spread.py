@@ -28,12 +28,12 @@ def days_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
 
 
 def spread_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
-    """Of each scope: quantiles and deviation of the scores, repeats, and novelty by the cache."""
+    """Of each scope: quantiles and deviation of the scores, near repeats, novelty by the cache."""
     key = Key(lambda part: part["warming_up"].astype(np.int64), 2, "warming_up")
-    sums = totals_of(scores, scoped("spread", labels, key, ("novelty", "repeats")))
+    sums = totals_of(scores, scoped("spread", labels, key, ("novelty", "near_repeats")))
     novelty = pl.col("novelty") / pl.col("traces")
     shares = sums.group_by("domain").agg(
-        repeats=pl.col("repeats").sum() / pl.col("traces").sum(),
+        near_repeats=pl.col("near_repeats").sum() / pl.col("traces").sum(),
         novelty_warming_up=novelty.filter(warming_up=1).first(),
         novelty_after=novelty.filter(warming_up=0).first(),
     )

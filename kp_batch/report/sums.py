@@ -1,4 +1,4 @@
-"""What means and their doubt are made of: sums over the tasks of groups of traces."""
+"""What means and their uncertainty are made of: sums over the tasks of groups of traces."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -33,7 +33,7 @@ class Detail:
     breakdown: Breakdown
     task_domain: str
     cache_group: str | None  # see `schemas.SCORES`
-    cache_size: int
+    cached_vectors: int
     n_steps: int
     n_tools: int
     source_file: str

@@ -20,7 +20,7 @@ def check_rolled_back(run: Run) -> None:
         SettingError: it names the lines of the file that would.
     """
     project = run.config.project
-    if project is None or run.config.accept:
+    if project is None or run.config.ignore_rollback:
         return
     last = last_done(each for each in run.snapshot.runs() if not each.forgets)
     rolled_back = RolledBack.of(last.changes) if last else None
@@ -29,7 +29,8 @@ def check_rolled_back(run: Run) -> None:
     if lines := bringing_back(run.config, run.published.settings, rolled_back.undone):
         raise SettingError(
             f"rollback {last.run_id} undid what {project.name} would bring back: "
-            f"{', '.join(lines)}; change it there, or, if it is right, run once with --accept",
+            f"{', '.join(lines)}; change it there, or, if it is right, run once with "
+            "--ignore-rollback",
             code="rolled_back",
         )
 

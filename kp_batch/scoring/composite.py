@@ -13,7 +13,7 @@ from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile
 
 
 def assign(versions: ProfileVersions) -> list[pl.Expr]:
-    """The profile named exactly as task_domain, else `default`, as in force at created_at.
+    """The profile named exactly as task_domain, else `default`, as it is at created_at.
 
     Takes task_domain, and created_at if any weights have a date. Returns the strings profile and
     profile_id.

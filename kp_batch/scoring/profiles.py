@@ -86,11 +86,11 @@ class ProfileVersions:
     versions: Mapping[str, tuple[Version, ...]]  # by name, ascending in time
 
     def at(self, moment: datetime) -> dict[str, WeightProfile]:
-        """The profiles in force at a time with a zone, by name."""
-        return {name: version.profile for name, version in self.in_force(moment).items()}
+        """The profiles at a time with a zone, by name."""
+        return {name: version.profile for name, version in self.versions_at(moment).items()}
 
-    def in_force(self, moment: datetime) -> dict[str, Version]:
-        """The versions in force at a time with a zone, by name."""
+    def versions_at(self, moment: datetime) -> dict[str, Version]:
+        """The versions at a time with a zone, by name."""
         return {
             name: version
             for name, version in self.named  # the last one that has begun
@@ -134,7 +134,7 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
             built-in profiles alone.
 
     Returns:
-        `at(moment)` has the profiles in force at a time, by name; `versions` all versions of each
+        `at(moment)` has the profiles at a time, by name; `versions` all versions of each
         name, with the time from which they hold; `profiles` every profile once; `as_json()` the
         tables, which `profiles=` takes wherever weights are given.
 

@@ -51,7 +51,7 @@ class AuditResult(Displayed):
     name: str
     severity: Severity
     rows: int  # that must not be; 0: it passes
-    allowed: bool  # whether --allow let it pass this once
+    allowed: bool  # whether --allow-audit let it pass this once
     first: tuple[str, ...] = ()  # five of the rows at the most, as JSON; not stored in `runs`
     digest: str = ""  # of all rows, in any order
 

@@ -134,7 +134,7 @@ def _warming_up(manifest: Manifest, scores: SQL) -> SQL:
     """
     if manifest.settings.get("embedder") in {None, "none"}:
         return statement("false")
-    warming_up = statement("cache_size < $size", size=manifest.settings["cache_size"])
+    warming_up = statement("cached_vectors < $size", size=manifest.settings["cache_size"])
     ttl = parse_duration(manifest.settings["ttl"])
     if ttl is None:
         return warming_up

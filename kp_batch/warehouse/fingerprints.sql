@@ -18,7 +18,7 @@ within AS (
         cache_id,
         profile_id,
         count(*) AS traces,
-        max(cache_size) AS max_window
+        max(cached_vectors) AS max_window
     FROM published.scores
     GROUP BY ALL
 )

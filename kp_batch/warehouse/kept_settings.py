@@ -33,7 +33,7 @@ KEPT: Mapping[str, Callable[[Any], bool]] = {
     "ttl": is_text,
     "cache_by": is_text,
     "threshold": SHARE.allows,
-    "text": is_flag,
+    "trace_text": is_flag,
     "profiles": _are_profiles,
     "audits": _are_audits,
 }

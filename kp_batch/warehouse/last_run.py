@@ -93,7 +93,7 @@ class LastRuns(NamedTuple):
             last_run=result, last_success=result if result.is_good else self.last_success
         )
 
-    def restated(self, counts: RunCounts, newest_trace: str | None) -> Self:
+    def recounted(self, counts: RunCounts, newest_trace: str | None) -> Self:
         """Those of which the last success has left something else, as its audits found."""
         success = self.last_success
         if success is None or success.counts is None:
@@ -223,11 +223,11 @@ def leave_counts(warehouse: Path, counts: RunCounts, newest_trace: str | None) -
     """
 
     def store(url: str) -> None:
-        LastRuns.in_bucket(url).restated(counts, newest_trace).store(url)
+        LastRuns.in_bucket(url).recounted(counts, newest_trace).store(url)
 
     with suppress(Exception):
         if (runs := LastRuns.read(warehouse)).last_run:
-            runs.restated(counts, newest_trace).write(warehouse)
+            runs.recounted(counts, newest_trace).write(warehouse)
         if url := url_of(warehouse):
             answered_within(_PATIENCE_S, partial(store, url))
 

@@ -41,7 +41,7 @@ def _warming_up(manifest: Manifest) -> pl.Expr:
     """Whether a cache was warming up: see `catalog`, whose views have the same condition in SQL."""
     if manifest.settings.get("embedder") in {None, "none"}:
         return pl.lit(value=False)
-    warming_up = pl.col("cache_size") < manifest.settings["cache_size"]
+    warming_up = pl.col("cached_vectors") < manifest.settings["cache_size"]
     ttl, time = parse_duration(manifest.settings["ttl"]), pl.col("created_at")
     return warming_up if ttl is None else warming_up & (time - ttl < time.min().over("cache_group"))
 

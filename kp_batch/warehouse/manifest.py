@@ -27,7 +27,7 @@ from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 if TYPE_CHECKING:  # a status does without
     import duckdb
 
-FORMAT_VERSION = 19
+FORMAT_VERSION = 20
 
 # Of a file that anybody may have written, as it is read.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def threshold(self) -> float:
-        """The score from which on a trace is worth sharing; 1 before the first run."""
+        """The score that traces must reach; 1 before the first run."""
         return self.settings.get("threshold", 1.0)
 
     @property

@@ -48,7 +48,7 @@ class OpenSnapshot(PublishedSnapshot):
         return answer
 
     def fingerprints(self, moments: Sequence[datetime]) -> pl.DataFrame:
-        """The ids of the published scores, by day, domain and the weights in force.
+        """The ids of the published scores, by day, domain and the current weights.
 
         Args:
             moments: from which weights hold, see `ProfileVersions.moments`.

@@ -28,7 +28,7 @@ from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.bucket.mirror import (
     allow_deletion,
     bucket_session,
-    is_in_doubt,
+    is_uncertain,
     publish_in_bucket,
     pull_again,
     sync_lock,
@@ -129,7 +129,7 @@ def publish(
 def _export(warehouse: Path) -> None:
     """Export what is published as Delta tables; where that fails, the next writer does."""
     try:
-        if not is_in_doubt(warehouse):
+        if not is_uncertain(warehouse):
             export(warehouse)
     except (Exception, PanicException) as error:  # noqa: BLE001 (it is published)
         warn(
@@ -200,7 +200,7 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
     Raises:
         WarehouseError: what is published cannot be read.
     """
-    return is_in_doubt(warehouse) or (read_manifest(warehouse) or Manifest({}, {})) != manifest
+    return is_uncertain(warehouse) or (read_manifest(warehouse) or Manifest({}, {})) != manifest
 
 
 def start_over(warehouse: Path) -> None:

@@ -145,14 +145,14 @@ def _spans(
 ) -> Iterator[tuple[str, str, Weights | None, Weights | None]]:
     """The longest spans of time in which neither side changes: begin, end and both weights."""
     changes = sorted({"", *old, *new})
-    both = [(at, _in_force(old, at), _in_force(new, at)) for at in changes]
+    both = [(at, _weights_at(old, at), _weights_at(new, at)) for at in changes]
     for (was, now), group in groupby(both, lambda row: row[1:]):
         begins = [begin for begin, *_ in group]
         later = [at for at in changes if at > begins[-1]]
         yield begins[0], later[0] if later else "", was, now
 
 
-def _in_force(by_date: Mapping[str, Weights], at: str) -> Weights | None:
+def _weights_at(by_date: Mapping[str, Weights], at: str) -> Weights | None:
     begun = [weights for begin, weights in by_date.items() if begin <= at]
     return begun[-1] if begun else None
 

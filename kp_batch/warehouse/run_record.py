@@ -23,7 +23,7 @@ _JSON = (
 )
 
 # The work of a run among `RunCounts`; the others describe the archive.
-_PUBLISHED = ("restated", "reweighted", "removed", "partitions")
+_PUBLISHED = ("rescored", "reweighted", "removed", "partitions")
 _WORK = ("embedded", "reused", "replayed", *_PUBLISHED)
 
 
@@ -37,7 +37,7 @@ class RunCounts:
     embedded: int  # texts without a vector
     reused: int  # texts with one that the replay reads
     replayed: int
-    restated: int  # scored anew, for any reason
+    rescored: int  # scored anew, for any reason
     reweighted: int  # of these: their weights alone differ
     removed: int
     partitions: int  # days that are written anew
@@ -106,7 +106,7 @@ class RunRecord:
 
     @property
     def forgets(self) -> bool:
-        """Whether it is the run of a forget, which has the settings that were in force."""
+        """Whether it is the run of a forget, which has the settings that were current."""
         return any(change["code"] == "forgotten" for change in self.changes)
 
     @property
@@ -122,7 +122,7 @@ class RunRecord:
     @property
     def shows_text(self) -> bool:
         """Whether the report shows texts of traces."""
-        return self.config["text"]
+        return self.config["trace_text"]
 
     @property
     def settings(self) -> Mapping[str, Any]:

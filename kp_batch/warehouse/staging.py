@@ -91,7 +91,7 @@ class Staging:
 
     @property
     def workload(self) -> Path:
-        """How many traces to replay, restate and reweight, by domain and day."""
+        """How many traces to replay, rescore and reweight, by domain and day."""
         return self.folder / "workload.parquet"
 
     @property

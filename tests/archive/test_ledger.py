@@ -322,7 +322,7 @@ def test_a_correction_under_an_earlier_name_beats_the_file_that_is_gone(night: N
     place = f"the same id stands with other content in {night.archive}/0.jsonl, row"
     assert messages == [(f"{place} {row}, which can be read",) for row in (0, 1)]
     fresh = plan(night.config(warehouse=night.warehouse.with_name("fresh")))
-    assert fresh.traces_to_restate == 4
+    assert fresh.traces_to_rescore == 4
     assert night.run().run_id is None
     assert night.run(prune=True).counts.accepted == 4
     assert night.run().run_id is None

@@ -160,7 +160,7 @@ def nothing(seed: int) -> Planted:
         "n_tools": generator.poisson(3, number),
         "confidence": confidence,
         "success": generator.random(number) < confidence,
-        "cache_size": np.full(number, plan.CACHE),
+        "cached_vectors": np.full(number, plan.CACHE),
     }
     dealt.append(pl.DataFrame(drawn).cast({name: rows.schema[name] for name in drawn}))
     for columns in dealt:

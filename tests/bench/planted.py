@@ -123,8 +123,10 @@ _PAIR = (
 @claim("mean_changes", "mix down and within up hide each other, both of their size", "found")
 def _(asked: Asked) -> Trials:
     row = asked.row("mean_changes('week')", begins=plan.LAST)
-    doubt = (row["high"] - row["low"]) / 2
-    sizes = near(row["within"], plan.within(), doubt) and near(row["mix"], -plan.within(), doubt)
+    uncertainty = (row["high"] - row["low"]) / 2
+    sizes = near(row["within"], plan.within(), uncertainty) and near(
+        row["mix"], -plan.within(), uncertainty
+    )
     yield row["mix"] < 0 < row["within"] and sizes
 
 

@@ -61,7 +61,7 @@ PLANNED = [
     "traces_without_value",
     "texts_to_embed",
     "traces_to_replay",
-    "traces_to_restate",
+    "traces_to_rescore",
     "traces_to_reweight",
     "traces_to_remove",
     "loss",
@@ -78,7 +78,7 @@ PLANNED = [
 
 @dataclass(frozen=True)
 class Scored:
-    """A warehouse of two runs; the second restated the first day alone, with another cache."""
+    """A warehouse of two runs; the second rescored the first day alone, with another cache."""
 
     archive: Path
     warehouse: Path
@@ -151,7 +151,7 @@ def test_plan_tells_what_a_run_would_do_and_changes_nothing(
     else:
         lines = done.stdout.splitlines()
         assert lines[0].startswith(
-            "plan: restate 120 traces (customer_service 47, legal 26, medical "
+            "plan: rescore 120 traces (customer_service 47, legal 26, medical "
         )
         assert lines[1:2] == [
             "  why        cache size 5 \N{RIGHTWARDS ARROW} 1000",
@@ -165,7 +165,7 @@ def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
     plan = ["plan", archive, "--warehouse", tmp_path / "wh" / "within", "--embedder", "hashing"]
     done = invoke(*plan)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("plan: restate 120 traces (")
+    assert done.stdout.startswith("plan: rescore 120 traces (")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -357,7 +357,7 @@ def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
     rows = json.loads(answer.stdout)
     begun = [re.sub("[^0-9]", "", row["started_at"])[:14] for row in rows]
     assert begun == [row["run_id"].replace("T", "")[:14] for row in rows]
-    columns = ("run_id", "status", "changes", "accepted", "rejected", "restated")
+    columns = ("run_id", "status", "changes", "accepted", "rejected", "rescored")
     to = "\N{RIGHTWARDS ARROW}"
     assert [tuple(row[name] for name in columns) for row in rows] == [
         (scored.runs[1], "done", f"cache size 1000 {to} 5", 120, 0, 120),

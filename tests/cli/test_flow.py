@@ -64,7 +64,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     assert new.startswith(f"kp-batch: {warehouse} is a new warehouse, with embedder hashing")
     assert lines == [
         (
-            "kp-batch: plan: restate 120 traces "
+            "kp-batch: plan: rescore 120 traces "
             "(customer_service 47, legal 26, medical 20, code 18, finance 8, 1 more)"
         ),
         "kp-batch:   why        a new warehouse",
@@ -104,7 +104,7 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         steps = {name.rpartition("-")[0] for (name,) in tasks}
     assert run[0] == "COMPLETED"
     assert re.fullmatch(rf"{re.escape(str(warehouse))} \d{{4}}-\d\d-\d\d \d\d:\d\d", run[1])
-    assert artifacts["kp-batch-plan-ware-house-s"].startswith('"    plan: restate 120 traces (')
+    assert artifacts["kp-batch-plan-ware-house-s"].startswith('"    plan: rescore 120 traces (')
     assert steps == {"read", "plan", "embed", "replay", "write", "publish", "report"}
     assert (
         json.loads(artifacts["kp-batch-report-ware-house-s"])
@@ -130,10 +130,10 @@ def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: 
         logged = {message: details for message, *details in database.execute(query)}
     _, *lines = (warehouse / "stderr.txt").read_text().splitlines()
     assert {line.removeprefix("kp-batch: ") for line in lines} <= logged.keys()
-    [plan] = [message for message in logged if message.startswith("plan: restate 120 traces")]
+    [plan] = [message for message in logged if message.startswith("plan: rescore 120 traces")]
     assert logged[plan] == [20, True]
     assert logged["embedding: 98 texts"] == [20, False]
-    [summary] = [message for message in logged if "traces restated in" in message]
+    [summary] = [message for message in logged if "traces rescored in" in message]
     assert summary.startswith(
         f"run {json.loads((warehouse / 'summary.json').read_text())['run_id']}"
     )
@@ -204,7 +204,7 @@ def test_a_night_that_a_limit_refuses_says_so_in_its_state_and_leaves_its_plan(
     assert message == f"Flow run encountered an exception: LimitError: {reason}"
     assert key.startswith("kp-batch-plan-wh-")
     told = [line.strip() for line in json.loads(plan).splitlines()]
-    assert told[0] == "plan: restate 1 trace (code 1)"
+    assert told[0] == "plan: rescore 1 trace (code 1)"
     assert told[-1] == f"a run would fail: {reason}"
     assert not (warehouse / "report.html").exists()
 
@@ -277,7 +277,7 @@ def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
 ) -> None:
     done = outside(request.getfixturevalue(way), folder, "--report")
     assert done.returncode == 0, done.stderr
-    assert "1 of 1 trace restated" in done.stdout
+    assert "1 of 1 trace rescored" in done.stdout
     assert (folder / "wh" / "report.html").exists()
 
 
@@ -287,7 +287,7 @@ def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(
     shutil.copytree(warehouse / "prefect", folder / "wh" / "prefect")  # a new database takes long
     done = outside(installed, folder, "--prefect")
     assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
-    assert "1 of 1 trace restated" in done.stdout
+    assert "1 of 1 trace rescored" in done.stdout
 
 
 def test_so_does_the_module_that_python_is_given(folder: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_flow_has_its_parts_done_by_workers_that_import_no_module_of_the_folde
 ) -> None:
     done = outside(checkout, folder, "--ray", "2")
     assert done.returncode == 0, done.stderr
-    assert "1 of 1 trace restated" in done.stdout
+    assert "1 of 1 trace rescored" in done.stdout
     assert done.stderr.splitlines()[0] == f"kp-batch: running as a Prefect flow on {prefect.url}"
     assert all(line.startswith("kp-batch: ") for line in done.stderr.splitlines())  # none is Ray's
 

@@ -107,7 +107,7 @@ def test_a_run_whose_audits_fail_has_their_results(folder: Path) -> None:
     preview, error = ended(folder, *audits, "--preview", status=1)
     assert (how(preview), preview["changes"]) == (("refused", "audit", error), True)
     assert preview["reason"].startswith("1 audit failed: always (1 row)")
-    ended(folder, *audits, "--allow", "always")
+    ended(folder, *audits, "--allow-audit", "always")
     nothing, _ = ended(folder, "--max-reject-share", 1, status=1)  # which leaves no row in `runs`
     assert (nothing["run_id"], nothing["counts"]["accepted"], len(nothing["audits"])) == (
         None,
@@ -172,7 +172,7 @@ def test_a_preview_is_told_as_printed_once_its_report_is_written(
         ([], {"archive": "wh/archive"}, "1 could_not_begin warehouse", "in the warehouse"),
         (["--profiles", "/no.toml"], {}, "1 refused weights", "the profiles file /no.toml cannot"),
         (["--audits", "/no.toml"], {}, "1 refused audits", "the audits file /no.toml cannot"),
-        (["--allow", "x"], {}, "1 refused settings", "there is no audit 'x'"),
+        (["--allow-audit", "x"], {}, "1 refused settings", "there is no audit 'x'"),
         (["--cache-size", 0], {}, "2 refused settings", "--cache-size is at least 1, got 0"),
         (["--ttl", "soon"], {}, "2 refused settings", "--ttl"),
         (["--ray", "127.0.0.1:1"], {}, "1 could_not_begin ray", "Ray"),

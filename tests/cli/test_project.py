@@ -205,7 +205,7 @@ def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None
         status, error = night()
         assert status == 1
         assert f"would bring back: {told}; change it there, or" in error
-        assert "run once with --accept" in error
+        assert "run once with --ignore-rollback" in error
         assert f"would bring back: {told};" in invoke("plan").stderr
     change(made, "threshold = 0.5", "")
     status, error = night()
@@ -242,7 +242,7 @@ def test_what_is_accepted_is_right_from_then_on(made: Path) -> None:
     places = ["audit of no_domain_shifts (which it leaves out)", "audit of shifts (line "]
     assert all(place in rolled.stderr for place in ("weights of code (line ", *places))
     assert night()[0] == 1
-    assert night("--accept") == changed
+    assert night("--ignore-rollback") == changed
     assert night() == (0, "")
 
 

@@ -325,10 +325,10 @@ def test_every_file_of_a_warehouse_is_documented() -> None:
 def test_the_words_of_plans_and_summaries_are_documented() -> None:
     documented = {word for row in rows(REFERENCE / "words.md") for word in row[0].split(", ")}
     counts = {field.name for field in fields(RunCounts)} - {"files", "rows"}
-    of_plans = {field.name for field in fields(FileChanges)} | {"rewrite", "domain", "in force"}
+    of_plans = {field.name for field in fields(FileChanges)} | {"rewrite", "domain", "current"}
     # A plan says what will be done, a summary what was: embed, embedded.
     assert [count for count in counts if not count.startswith(tuple(documented))] == []
-    assert documented >= of_plans | {"worth sharing", "stability index", "rank corr", "overrides"}
+    assert documented >= of_plans | {"at threshold", "stability index", "rank corr", "overrides"}
 
 
 def test_every_public_name_is_documented() -> None:
@@ -366,7 +366,7 @@ def test_a_message_tells_what_to_do_by_what_a_clause_begins_with() -> None:
         "... is no format: name one in place of auto",
         "no scores are published; to allow it this once: ...",
         "... vectors are not in ...; kp-batch run with ... makes them again",
-        "--allow: there is no audit ...; there are ...",
+        "--allow-audit: there is no audit ...; there are ...",
         "the profiles file ... has ...: ...",
     ):
         assert tells_what_to_do(message), message

@@ -114,5 +114,5 @@ def test_the_commands_for_a_bucket_work(
     for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name)
     output = shell(block.replace("http://127.0.0.1:9000", s3), tmp_path)
-    assert "600 of 600 traces restated" in output
+    assert "600 of 600 traces rescored" in output
     assert (tmp_path / "kp.duckdb").exists()

@@ -176,14 +176,14 @@ def check_tables(folder: Path) -> None:
 
 def check_messages(folder: Path, log: list[tuple[int, str]], printed: str) -> None:
     assert any(message.startswith("1 trace from 1 of 1 file") for _, message in log)
-    plans = [message for level, message in log if level == 20 and "plan: restate 6" in message]
+    plans = [message for level, message in log if level == 20 and "plan: rescore 6" in message]
     [plan] = plans
-    assert plan.startswith("plan: restate 600 traces (code 153, ")
+    assert plan.startswith("plan: rescore 600 traces (code 153, ")
     assert (20, "  reject     1 file (unreadable_file 1)") in log
     warnings = Counter(message.partition(": ")[0] for level, message in log if level == 30)
     audit = "audit scores_as_recorded found 1 row"  # of the project, by both its deployments
     assert warnings == {f"{folder}/bad.parquet is unreadable": 1, audit: 2}
-    [summary] = [message for level, message in log if "600 of 600 traces restated in" in message]
+    [summary] = [message for level, message in log if "600 of 600 traces rescored in" in message]
     assert "\n  unreadable " in summary
     # On a busy machine Prefect's worker adds how the process of a failed run ended.
     own = "Process exited with status code: 1"

@@ -35,7 +35,7 @@ def assert_compared(history: History, first: State, second: State) -> None:
     assert_same(
         [_flat(row) for row in result["domains"]], [_flat(row) for row in wanted["domains"]]
     )
-    means = ("first_mean", "second_mean")
+    means = ("before_mean", "after_mean")
     assert_same(*([{name: each[name] for name in means}] for each in (result, wanted)))
     others = wanted.keys() - {"domains", *means}
     assert {name: result[name] for name in others} == {name: wanted[name] for name in others}

@@ -101,7 +101,7 @@ def assert_exported(
 
 def assert_counted(result: ExportResult, expected: Exported) -> None:
     assert result.exported == len(expected.traces)
-    for name in ("chosen", "private", "similar", "unread", "beyond"):
+    for name in ("chosen", "private", "dropped_similar", "not_found", "dropped_by_top"):
         assert getattr(result, name) == getattr(expected, name), name
 
 

@@ -40,7 +40,7 @@ def assert_swept(history: History, caches: list[Cache], thresholds: list[float])
     ]
     of_swept = [row for row in rows if _is_swept(row, wanted)]
     assert_same(of_swept, wanted)
-    assert {row["in_force"] for row in rows if row not in of_swept} <= {True}
+    assert {row["is_current"] for row in rows if row not in of_swept} <= {True}
 
 
 def _is_swept(row: dict[str, object], wanted: list[dict[str, object]]) -> bool:

@@ -80,7 +80,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 def bits(result: Replay, rows: slice | Int64s = slice(None)) -> tuple[bytes, ...]:
-    columns = (result.max_similarity, result.nearest, result.cache_size, result.novelty)
+    columns = (result.max_similarity, result.nearest, result.cached_vectors, result.novelty)
     return tuple(column[rows].tobytes() for column in columns)
 
 
@@ -195,7 +195,7 @@ def test_law_no_group_meets_another(history: History, data: st.DataObject, block
         rows = slice(begin, end)
         alone = one_at_a_time(part(history, rows))
         nearest = np.where(result.nearest[rows] < 0, -1, result.nearest[rows] - begin)
-        ours = Replay(result.max_similarity[rows], nearest, result.cache_size[rows])
+        ours = Replay(result.max_similarity[rows], nearest, result.cached_vectors[rows])
         assert bits(ours) == bits(alone)
 
 
@@ -247,7 +247,7 @@ def test_law_parts_after_a_warm_up_equal_the_whole(history: History, data: st.Da
     result = Replay(
         result.max_similarity,
         np.where(result.nearest < 0, -1, result.nearest + warm),
-        result.cache_size,
+        result.cached_vectors,
     )
     assert bits(result, slice(first - warm, None)) == bits(history.replayed(), slice(first, last))
 
@@ -257,11 +257,11 @@ def test_law_parts_after_a_warm_up_equal_the_whole(history: History, data: st.Da
 def test_law_nothing_beyond_capacity_or_ttl_is_compared_with(history: History) -> None:
     result = history.replayed()
     rows = np.arange(len(history.times))
-    assert (result.cache_size <= np.minimum(rows, history.max_elements)).all()
+    assert (result.cached_vectors <= np.minimum(rows, history.max_elements)).all()
     has_nearest = result.nearest >= 0
     nearest = result.nearest[has_nearest]
     assert (nearest < rows[has_nearest]).all()
-    assert (nearest >= rows[has_nearest] - result.cache_size[has_nearest]).all()
+    assert (nearest >= rows[has_nearest] - result.cached_vectors[has_nearest]).all()
     if history.ttl is not None:
         ages = history.times[has_nearest] - history.times[nearest]
         assert (ages < history.ttl // MICROSECOND).all()
@@ -304,7 +304,7 @@ def test_law_the_oldest_wins_a_tie(history: History) -> None:
 @given(histories())
 def test_law_novelty_is_in_range_and_half_where_the_cache_was_empty(history: History) -> None:
     result = history.replayed()
-    empty = result.cache_size == 0
+    empty = result.cached_vectors == 0
     assert (np.isnan(result.max_similarity) == empty).all()
     assert (result.novelty[empty] == 0.5).all()
     assert ((result.novelty >= 0) & (result.novelty <= 1)).all()
@@ -442,14 +442,14 @@ def test_repeated_texts_meet_the_oldest_that_is_left() -> None:
     result = replay(vectors, np.arange(5), max_elements=2)
     assert result.nearest.tolist() == [-1, 0, 0, 2, 2]
     assert result.max_similarity[1:].tolist() == [0.0, 1.0, 1.0, 1.0]
-    assert result.cache_size.tolist() == [0, 1, 2, 2, 2]
+    assert result.cached_vectors.tolist() == [0, 1, 2, 2, 2]
     assert result.novelty.tolist() == [0.5, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_exactly_one_ttl_old_is_gone() -> None:
     vectors = unit([[1.0], [1.0], [1.0]])
     result = replay(vectors, np.array([0, 9, 10]), ttl=10 * MICROSECOND)
-    assert result.cache_size.tolist() == [0, 1, 1]
+    assert result.cached_vectors.tolist() == [0, 1, 1]
     assert result.nearest.tolist() == [-1, 0, 1]
 
 
@@ -464,7 +464,7 @@ def test_a_negative_similarity_is_kept_and_novelty_clamped() -> None:
 def test_no_traces_give_no_results(dimensions: int) -> None:
     result = replay(np.zeros((0, dimensions), np.float32), np.zeros(0, np.int64))
     assert [
-        len(column) for column in (result.max_similarity, result.nearest, result.cache_size)
+        len(column) for column in (result.max_similarity, result.nearest, result.cached_vectors)
     ] == [0] * 3
     assert len(result.novelty) == 0
 
@@ -499,17 +499,17 @@ def test_times_of_any_unit_are_those_of_microseconds(unit: str) -> None:
     times = seconds.astype("datetime64[s]").astype(f"datetime64[{unit}]")
     vectors, hour = np.ones((3, 1), np.float32), timedelta(hours=1)
     wanted = [0, 0, 0]
-    assert replay(vectors, seconds * 10**6, ttl=hour).cache_size.tolist() == wanted
-    assert replay(vectors, times, ttl=hour).cache_size.tolist() == wanted
+    assert replay(vectors, seconds * 10**6, ttl=hour).cached_vectors.tolist() == wanted
+    assert replay(vectors, times, ttl=hour).cached_vectors.tolist() == wanted
     polars = pl.Series(times if unit != "s" else times.astype("datetime64[ms]"))
-    assert replay(vectors, polars, ttl=hour).cache_size.tolist() == wanted
-    assert replay(vectors, pd.Series(times), ttl=hour).cache_size.tolist() == wanted
+    assert replay(vectors, polars, ttl=hour).cached_vectors.tolist() == wanted
+    assert replay(vectors, pd.Series(times), ttl=hour).cached_vectors.tolist() == wanted
 
 
 @pytest.mark.parametrize("dtype", [np.uint64, np.uint32, np.int32, np.int64])
 def test_whole_numbers_of_any_type_are_microseconds(dtype: type[np.integer]) -> None:
     vectors, times = np.ones((3, 1), np.float32), np.array([5, 6, 7], dtype)
-    assert replay(vectors, times, ttl=2 * MICROSECOND).cache_size.tolist() == [0, 1, 1]
+    assert replay(vectors, times, ttl=2 * MICROSECOND).cached_vectors.tolist() == [0, 1, 1]
     with pytest.raises(ValueError, match="ascending"):
         replay(vectors, times[::-1])
 

@@ -125,16 +125,16 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str]:
 def test_all_that_can_move_a_score_is_reported(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     comparison = compared(two.warehouse, first, second)
-    assert (comparison.first_threshold, comparison.second_threshold) == (0.6, 0.45)
-    assert (comparison.only_in_first, comparison.only_in_second) == (1, 2)
+    assert (comparison.before_threshold, comparison.after_threshold) == (0.6, 0.45)
+    assert (comparison.only_before, comparison.only_after) == (1, 2)
     everything = comparison.domains[0]
     assert everything["now_reach"] > everything["now_reach_by_threshold"] > 0
     assert min(everything["rose"], everything["fell"], everything["stayed"]) > 0
     assert all(abs(everything[f"from_{part}"]) > 1e-6 for part in PARTS)
     single = {mover["trace_id"]: mover["single_thought"] for mover in comparison.movers}
     assert {trace_id: side for trace_id, side in single.items() if side} == {
-        "t1": "first",
-        "t2": "second",
+        "t1": "before",
+        "t2": "after",
     }
 
 
@@ -152,7 +152,7 @@ def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
     two, _, second = moved
     comparison = compared(two.warehouse, second, second)
     assert comparison.changes == comparison.movers == ()
-    assert comparison.only_in_first == comparison.only_in_second == 0
+    assert comparison.only_before == comparison.only_after == 0
     for row in comparison.domains:
         assert [row[f"from_{part}"] for part in PARTS] == [0.0] * 4
         assert (row["rose"], row["fell"], row["stayed"]) == (0, 0, row["traces"])
@@ -175,7 +175,7 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
         published(two.warehouse, run).scan("scores").collect()["score"].mean()
         for run in (first, second)
     ]
-    assert [comparison.first_mean, comparison.second_mean] == pytest.approx(means, abs=1e-12)
+    assert [comparison.before_mean, comparison.after_mean] == pytest.approx(means, abs=1e-12)
     shown = " \N{RIGHTWARDS ARROW} ".join(f"{mean:.4f}" for mean in means)
     assert lines[3] == f"  mean score of all traces: {shown}"
     named = ["all", "code", "finance"]
@@ -342,7 +342,7 @@ def test_one_trace_and_scores_that_are_all_one_have_no_rank_correlation(
 def test_no_trace_in_both_is_no_error(confident: tuple[Two, str, str, str, str]) -> None:
     two, _, _, third, fourth = confident
     comparison = compared(two.warehouse, third, fourth)
-    assert (comparison.in_both, comparison.only_in_first, comparison.only_in_second) == (0, 200, 62)
+    assert (comparison.in_both, comparison.only_before, comparison.only_after) == (0, 200, 62)
     assert comparison.domains == comparison.movers == ()
     assert "0 traces in both, 200 in the first alone" in comparison_text(comparison)
 
@@ -370,8 +370,8 @@ def test_the_traces_that_crossed_the_threshold_are_written(
         task_domain="task_domain_2",
         crossed=pl.when(up).then(pl.lit("up")).otherwise(pl.lit("down")),
         by_threshold=(pl.col("score") >= 0.6) == (pl.col("score_2") >= 0.6),
-        first_score="score",
-        second_score="score_2",
+        before_score="score",
+        after_score="score_2",
         change=pl.col("score_2") - pl.col("score"),
     )
     assert len(wanted) > 5
@@ -555,7 +555,7 @@ def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, st
         (("previous", "latest"), (second, last)),
     ):
         comparison = compared(two.warehouse, *names)
-        assert (comparison.first, comparison.second) == meant
+        assert (comparison.before, comparison.after) == meant
 
 
 def test_its_json_is_the_golden_text(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kp_batch.cli.options import json_line
 from kp_batch.columns import Rows
 from kp_batch.html import Displayed
 from kp_batch.operations.compare import Comparison, TopChanges, compare, comparison_text
+from kp_batch.operations.current_settings import CurrentSettings, settings, settings_text
 from kp_batch.operations.explain import explain
 from kp_batch.operations.explanation import Explanation, explanation_text
 from kp_batch.operations.preview import plan, preview, preview_text
@@ -27,7 +28,6 @@ from kp_batch.operations.score import (
     score_lines,
     scored_text,
 )
-from kp_batch.operations.settings_in_force import SettingsInForce, settings, settings_text
 from kp_batch.operations.similar import (
     SimilarLines,
     SimilarTraces,
@@ -272,7 +272,7 @@ def test_a_notebook_shows_the_words_of_plan_status_and_settings(results: Results
     )
     text = status_text(status, looked + timedelta(seconds=status.age_s or 0)).split()
     assert shown(results, "status").words == [*printable(status.warehouse).split(), *text]
-    current: SettingsInForce = results["settings"]
+    current: CurrentSettings = results["settings"]
     [table] = shown(results, "settings").tables
     cells = [" ".join(row).split() for row in table.rows]
     assert cells == [line.split() for line in settings_text(current).splitlines()]
@@ -301,7 +301,7 @@ def test_the_plan_shows_the_work_by_domain_and_day_and_cuts_what_is_long(results
     described: PlanDescription = results["plan"]
     rows = described.by_domain_and_day or ()
     table = shown(results, "plan").tables[-1]
-    assert column(table, "restate") == [f"{row['restate']:,}" for row in rows][:20]
+    assert column(table, "rescore") == [f"{row['rescore']:,}" for row in rows][:20]
     assert column(table, "day") == [row["day"] for row in rows][:20]
     html = replace(described, by_domain_and_day=DomainDays(rows[:1] * 3_000))._repr_html_()
     assert len(Shown(html).tables[-1].rows) == 20
@@ -322,7 +322,7 @@ def test_the_comparison_shows_the_moves_of_each_domain_and_of_ten_traces(results
     rows, notes = moved.rows[::2], moved.rows[1::2]
     movers = comparison.movers[:10]
     assert [row[2:4] for row in rows] == [
-        [f"{each['first_score']:.4f}", f"{each['second_score']:.4f}"] for each in movers
+        [f"{each['before_score']:.4f}", f"{each['after_score']:.4f}"] for each in movers
     ]
     assert [note[0][:20] for note in notes] == [
         " ".join(str(each["objective"]).split())[:20] for each in movers
@@ -332,17 +332,17 @@ def test_the_comparison_shows_the_moves_of_each_domain_and_of_ten_traces(results
     assert shown(results, "comparison").texts[-1] == f"{more:,} more: see movers"
 
 
-def test_the_sweep_marks_the_combination_in_force(results: Results) -> None:
+def test_the_sweep_marks_the_current_combination(results: Results) -> None:
     result: Sweep = results["sweep"]
     domains = shown(results, "sweep").tables
     overall = [row for row in result.variants if row["task_domain"] is None]
     assert column(domains[0], "score") == [f"{row['mean_score']:.4f}" for row in overall]
-    assert column(domains[0], "worth sharing") == [f"{row['worth_sharing']:,}" for row in overall]
+    assert column(domains[0], "at threshold") == [f"{row['at_threshold']:,}" for row in overall]
     assert column(domains[0], "now reach") == [f"{row['now_reach']:,}" for row in overall]
     assert column(domains[0], "recorded") == [f"{row['recorded_share']:.1%}" for row in overall]
     for table in domains:
-        [in_force] = [kind for kind, row in zip(table.kinds, table.rows, strict=True) if row[-1]]
-        assert in_force == "marked"
+        [current] = [kind for kind, row in zip(table.kinds, table.rows, strict=True) if row[-1]]
+        assert current == "marked"
         assert table.kinds.count("marked") == 1
 
 
@@ -404,8 +404,8 @@ def test_a_verification_marks_and_tells_what_is_wrong(results: Results) -> None:
 
 def test_a_preview_publishes_nothing_whatever_its_settings_say(results: Results) -> None:
     assert results["runs"] == 2
-    in_force = {setting["name"]: setting["value"] for setting in results["settings"]}
-    assert in_force["cache_size"] == 12
+    current = {setting["name"]: setting["value"] for setting in results["settings"]}
+    assert current["cache_size"] == 12
 
 
 def test_the_results_of_audits_are_a_frame_with_their_states(results: Results) -> None:

@@ -74,7 +74,7 @@ def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
             row["n_steps"],
             row["n_tools"],
         )
-        assert (explanation.cache.size if explanation.cache else 0) == row["cache_size"]
+        assert (explanation.cache.size if explanation.cache else 0) == row["cached_vectors"]
         assert explanation.cache_group == row["cache_group"]
         if row["nearest_trace_id"]:
             first = explanation.neighbours[0]

@@ -315,8 +315,8 @@ def test_copies_are_recognised_by_their_texts_and_other_traces_by_vectors(
     where = "trace_id = 'copies-t2'"
     with pytest.raises(KpBatchError, match=r"^1 chosen trace cannot .* have no vectors; leave"):
         exported(warehouse, tmp_path / "a.jsonl", where=where, distinct=0.9)
-    assert chosen(various, "copies", tmp_path / "a.jsonl", distinct=1.0).similar == 2
-    assert chosen(various, "copies", tmp_path / "b.jsonl", distinct=0.5).similar == 4
+    assert chosen(various, "copies", tmp_path / "a.jsonl", distinct=1.0).dropped_similar == 2
+    assert chosen(various, "copies", tmp_path / "b.jsonl", distinct=0.5).dropped_similar == 4
 
 
 @pytest.mark.telling
@@ -343,10 +343,10 @@ def test_the_command_takes_every_option(
         "chosen": expected.chosen,
         "exported": expected.exported,
         "private": 0,
-        "similar": expected.similar,
-        "unread": {},
-        "unread_files": [],
-        "beyond": 0,
+        "dropped_similar": expected.dropped_similar,
+        "not_found": {},
+        "not_found_files": [],
+        "dropped_by_top": 0,
         "conditions": [
             "score >= 0.3",
             "domain code or legal",
@@ -355,7 +355,7 @@ def test_the_command_takes_every_option(
             "success",
         ],
     }
-    assert expected.similar > 0 < expected.exported
+    assert expected.dropped_similar > 0 < expected.exported
     command(*arguments, "-o", "-")
     shown = capfdbinary.readouterr()
     assert shown.out == (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
@@ -529,7 +529,7 @@ def test_an_archive_that_gains_what_messages_need_is_not_scored_again_and_export
         row["steps"][0] |= {"role": "assistant", "call_id": "c1"}
     form(path, rows)
     counts = rescore_archive(run).counts
-    assert (counts.accepted, counts.restated) == (2, 0)
+    assert (counts.accepted, counts.rescored) == (2, 0)
     exported(run.warehouse, tmp_path / "out.parquet")
     for row in pl.read_parquet(tmp_path / "out.parquet").to_dicts():
         assert (row["task"]["system"], row["task"]["tools"]) == ("be good", "[]")
@@ -557,8 +557,8 @@ def test_what_is_not_there_any_more_is_left_out_and_named(various: Path, tmp_pat
     result = chosen(various, "files", tmp_path / "a.jsonl")
     assert ids(tmp_path / "a.jsonl") == [f"files-t{number}" for number in (0, 1, 2, 5)]
     files = {str(file) for file in (changed, shorter, gone, unread)}
-    assert result.unread == {"changed": 3, "gone": 1, "unreadable": 1}
-    assert (result.chosen, result.exported, set(result.unread_files)) == (9, 4, files)
+    assert result.not_found == {"changed": 3, "gone": 1, "unreadable": 1}
+    assert (result.chosen, result.exported, set(result.not_found_files)) == (9, 4, files)
 
 
 @pytest.mark.telling

@@ -41,7 +41,7 @@ class Fleet:
     own: RescoreConfig
     cache_by: str
     restarted: frozenset[str]  # ids of the traces whose cache was empty for it
-    others: Sweep  # what was swept while the caches in force were not those of the engines
+    others: Sweep  # what was swept while the current caches were not those of the engines
 
 
 OTHER_FLEETS = [

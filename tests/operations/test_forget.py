@@ -400,7 +400,7 @@ def test_what_was_forgotten_is_reported() -> None:
         "  before     1 id forgotten before",
         "  unseen     2 ids never seen: a, b",
         "  replay     1 trace",
-        "  restate    1,000 traces",
+        "  rescore    1,000 traces",
         "  rewrite    1 partition",
         "  remove     1 vector",
     ]

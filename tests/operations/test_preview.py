@@ -78,9 +78,9 @@ def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     done = compare(scored / "warehouse", "previous", "latest")
     assert result.comparison
     assert result.comparison.movers
-    assert replace(result.comparison, second=done.second) == done
+    assert replace(result.comparison, after=done.after) == done
     assert result.comparison.domains[0]["traces"] == 80
-    assert (result.changes, result.comparison.only_in_second) == (True, 3)
+    assert (result.changes, result.comparison.only_after) == (True, 3)
     objective = result.comparison.movers[0]["objective"]
     assert objective
     assert objective[:20] in preview_text(result)
@@ -93,7 +93,7 @@ def test_a_first_preview_and_one_of_nothing_have_nothing_to_compare(
 ) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
     first = preview(config_of(tmp_path, preview=True))
-    assert (first.comparison, first.counts.restated, first.changes) == (None, 1, True)
+    assert (first.comparison, first.counts.rescored, first.changes) == (None, 1, True)
     assert read_manifest(tmp_path / "warehouse") is None
     assert "there is nothing to compare with" in preview_text(first)
     quiet = preview(config_of(scored, preview=True))

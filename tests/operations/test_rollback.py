@@ -18,10 +18,10 @@ import kp_batch.warehouse.publication
 from kp_batch.cli.query import runs
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
+from kp_batch.operations.current_settings import settings
 from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import available_runs
 from kp_batch.operations.rollback import plan_rollback, rollback, rolled_back_text
-from kp_batch.operations.settings_in_force import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import GROWING, TABLES
@@ -142,13 +142,13 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
         for name in (first, done.run_id)
     }
     assert rows[first] == rows[done.run_id] != []
-    in_force = {
+    current = {
         setting["name"]: (setting["value"], setting["run_id"])
         for setting in settings(folder / "warehouse")
     }
-    assert in_force["threshold"] == (0.75, done.run_id)
+    assert current["threshold"] == (0.75, done.run_id)
     moved = compare(folder / "warehouse", first, "latest")
-    assert (moved.in_both, moved.only_in_first, moved.only_in_second) == (2, 0, 0)
+    assert (moved.in_both, moved.only_before, moved.only_after) == (2, 0, 0)
     assert moved.movers == ()
     assert moved.changes == ()
     again = rollback(folder / "warehouse", first)

@@ -68,7 +68,7 @@ def fares(last: RunResult | None = DONE, success: RunResult | None = DONE, **mor
     ],
 )
 def test_the_last_run_in_words(last: RunResult | None, words: str) -> None:
-    assert status_text(fares(last), NOW).startswith(f"last run      {words}\n")
+    assert status_text(fares(last), NOW).startswith(f"last run       {words}\n")
 
 
 def test_what_is_new_in_words() -> None:
@@ -99,24 +99,24 @@ def test_what_is_new_in_words() -> None:
         ),
     ],
 )
-def test_what_stands_in_words(left: dict[str, Any], words: str) -> None:
+def test_open_warnings_in_words(left: dict[str, Any], words: str) -> None:
     text = status_text(fares(success=replace(DONE, **left)), NOW)
-    assert f"\nlast success  1.0 h ago, done\nwhat stands   {words}\n" in text
+    assert f"\nlast success   1.0 h ago, done\nopen warnings  {words}\n" in text
 
 
 def test_a_rollback_in_words() -> None:
     undone = replace(DONE, rolled_back=RolledBack("a", "b", ()))
     text = status_text(fares(undone, undone, brings_back=("ttl 7d (line 3)",)), NOW)
-    assert text.startswith("last run      rollback done 1.0 h ago")
-    assert "last success  1.0 h ago, rolled back by me from run a to run b\n" in text
-    assert "\nnext run      will be refused: the project would bring back what the rollback" in text
-    assert ", ttl 7d (line 3); change it there, or run once with --accept\n" in text
+    assert text.startswith("last run       rollback done 1.0 h ago")
+    assert "last success   1.0 h ago, rolled back by me from run a to run b\n" in text
+    assert "\nnext run       will be refused: the project would bring back what the roll" in text
+    assert ", ttl 7d (line 3); change it there, or run once with --ignore-rollback\n" in text
 
 
 def test_ages_in_words() -> None:
     text = status_text(fares(age_s=-864_000.0, trace_age_s=172_800.0), NOW)
-    assert "\nlast success  10.0 d in the future, done\n" in text
-    assert "\nnewest trace  2.0 d old, of 2026-01-03 12:00 UTC\n" in text
+    assert "\nlast success   10.0 d in the future, done\n" in text
+    assert "\nnewest trace   2.0 d old, of 2026-01-03 12:00 UTC\n" in text
 
 
 # --- what fails whoever asks for it ---
@@ -353,7 +353,7 @@ def test_what_a_rollback_undid_stays_undone_though_the_file_has_it(project: Proj
         assert project.status()["brings_back"] == [f"cache_size 2 (line {line})"]
         before, night = project.scores(), project.night()
         assert night.how == (1, "refused", "rolled_back")
-        for words in (f"cache_size 2 (line {line}); change it there, or", "--accept"):
+        for words in (f"cache_size 2 (line {line}); change it there, or", "--ignore-rollback"):
             assert words in night.err
         assert project.last_run() == ("refused", "rolled_back")
         assert project.scores() == before

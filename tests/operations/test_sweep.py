@@ -50,7 +50,7 @@ from tests.support.read.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 
-IN_FORCE = {"cache_by": "none", "cache_size": 40, "ttl": "3h", "threshold": 0.55}
+CURRENT = {"cache_by": "none", "cache_size": 40, "ttl": "3h", "threshold": 0.55}
 CROSSED = ("now_reach", "no_longer_reach")
 
 
@@ -70,7 +70,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> RescoreConfig:
-    own = config(tmp_path_factory.mktemp("scored"), archive, **IN_FORCE)
+    own = config(tmp_path_factory.mktemp("scored"), archive, **CURRENT)
     rescore_archive(own)
     keep(own.warehouse)
     return own
@@ -88,7 +88,7 @@ def swept(warehouse: Path, **options: Any) -> Sweep:
 
 
 def named(row: Mapping[str, Any]) -> tuple[object, ...]:
-    return tuple(row[name] for name in IN_FORCE)
+    return tuple(row[name] for name in CURRENT)
 
 
 def of_runs(own: RescoreConfig, **changed: Any) -> list[dict[str, Any]]:
@@ -115,14 +115,14 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[dict[str, Any]]:
         {
             **{name: row[name] for name in ("task_domain", "traces", *CROSSED)},
             **changed,
-            "in_force": changed == IN_FORCE,
+            "is_current": changed == CURRENT,
             "mean_novelty": of_domain[row["task_domain"]][0],
-            "mean_score": row["second_mean"],
+            "mean_score": row["after_mean"],
             "rank_correlation": pytest.approx(row["rank_correlation"], abs=1e-12),
             "recorded": of_domain[row["task_domain"]][2],
             "recorded_error": of_domain[row["task_domain"]][3],
             "recorded_share": 0.0,
-            "worth_sharing": of_domain[row["task_domain"]][1],
+            "at_threshold": of_domain[row["task_domain"]][1],
         }
         for row in compare(own.warehouse, first, "latest").domains
     ]
@@ -147,16 +147,16 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     assert len(result.variants) == len(combinations) * len(
         {row["task_domain"] for row in result.variants}
     )
-    assert [row["in_force"] for row in result.variants].count(True) == len(result.variants) / len(
+    assert [row["is_current"] for row in result.variants].count(True) == len(result.variants) / len(
         combinations
     )
-    in_force = dict(ask_rows(scored.warehouse, "SELECT trace_id, score FROM scores"))
+    current = dict(ask_rows(scored.warehouse, "SELECT trace_id, score FROM scores"))
     for combination, place, number in (
         (("host", 10**6, "1s", 0.1), 2, 6),
         (("agent_id+host", 40, "none", 0.55), 1, 5),
     ):
         outcomes = [row for row in result.variants if named(row) == combination]
-        assert outcomes == of_runs(scored, **dict(zip(IN_FORCE, combination, strict=True))), (
+        assert outcomes == of_runs(scored, **dict(zip(CURRENT, combination, strict=True))), (
             combination
         )
         files = sorted((staging.folder / f"{place}" / "replayed").iterdir())
@@ -167,8 +167,8 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
             "SELECT novelty, score, trace_id FROM scores "
             "ORDER BY cache_group, created_at, trace_id",
         )
-        replayed = rows.filter(cache=number).select("novelty", "score", "score_in_force")
-        assert replayed.rows() == [(*row[:2], in_force[row[2]]) for row in by_run], combination
+        replayed = rows.filter(cache=number).select("novelty", "score", "current_score")
+        assert replayed.rows() == [(*row[:2], current[row[2]]) for row in by_run], combination
 
 
 CACHES = st.builds(
@@ -244,7 +244,7 @@ def staged(groups: list[list[Row]]) -> pl.DataFrame:
         pl.col("created_at").cast(pl.Datetime("us", "UTC")),
         task_domain=pl.lit("code"),
         profile_id=pl.lit(profile.profile_id),
-        **dict.fromkeys(("novelty_in_force", "score_in_force", "recorded_score"), pl.lit(0.25)),
+        **dict.fromkeys(("current_novelty", "current_score", "recorded_score"), pl.lit(0.25)),
         **dict.fromkeys(("complexity", "tool_diversity", "outcome_confidence"), pl.lit(0.5)),
         **dict.fromkeys(
             ("single_thought", "recovery_bonus", "low_diversity_penalty"), pl.lit(value=False)
@@ -350,24 +350,24 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(scored: Res
     assert shown.stdout == f"{sweep_text(result)}\n"
     assert max(map(len, shown.stdout.splitlines())) <= 120
     overall = [row for row in result.variants if row["task_domain"] is None]
-    [in_force] = [row for row in overall if row["in_force"]]
-    [line] = re.findall(r"^all domains.*\n(?:.+\n)*?(.* in force)$", shown.stdout, re.MULTILINE)
-    assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{in_force['mean_novelty']:.4f}"]
+    [current] = [row for row in overall if row["is_current"]]
+    [line] = re.findall(r"^all domains.*\n(?:.+\n)*?(.* current)$", shown.stdout, re.MULTILINE)
+    assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{current['mean_novelty']:.4f}"]
     assert listing(scored.warehouse) == before
 
 
 def variant(**changes: Any) -> dict[str, Any]:
-    """The combination in force, over all domains."""
+    """The current combination, over all domains."""
     cache: dict[str, Any] = {
         "cache_by": "none",
         "cache_size": 40,
         "ttl": "3h",
         "threshold": 0.5,
-        "in_force": True,
+        "is_current": True,
     }
     means = {"traces": 100, "mean_novelty": 0.5, "mean_score": 0.5, "rank_correlation": None}
     recorded = {"recorded": 0, "recorded_error": None, "recorded_share": None}
-    reaching = {"worth_sharing": 1, "now_reach": 0, "no_longer_reach": 0}
+    reaching = {"at_threshold": 1, "now_reach": 0, "no_longer_reach": 0}
     return {"task_domain": None, **cache, **means, **recorded, **reaching, **changes}
 
 
@@ -375,7 +375,7 @@ def test_recorded_scores_are_a_column_where_there_are_any() -> None:
     assert "recorded" not in sweep_text(Sweep("an encoder", 100, Variants([variant()])))
     known = {"recorded": 80, "recorded_error": 0.01, "recorded_share": 0.875}
     text = sweep_text(Sweep("an encoder", 100, Variants([variant(**known)])))
-    assert re.search(r"no longer  recorded.*\n.* 87.5%  in force$", text)
+    assert re.search(r"no longer  recorded.*\n.* 87.5%  current$", text)
     assert "\n  recorded: the share of recorded scores that" in text
 
 
@@ -412,7 +412,7 @@ def test_a_warehouse_in_a_bucket_is_swept_from_its_copy(
     tmp_path: Path, bucket: str, archive: Path, scored: RescoreConfig
 ) -> None:
     first, second = (Machine(tmp_path / name, f"{bucket}/warehouse") for name in ("a", "b"))
-    first.run(archive, **IN_FORCE)
+    first.run(archive, **CURRENT)
     with second.here():
         done = invoke("sweep", "--warehouse", second.url, "--cache-size", 7, "--json")
     assert done.returncode == 0, done.stderr

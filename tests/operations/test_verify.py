@@ -173,7 +173,7 @@ def test_a_changed_value_of_any_column_is_found(folder: Path) -> None:
         "novelty": pl.col("novelty") * SLIGHTLY,
         "nearest_trace_id": pl.lit("t0"),
         "nearest_age_s": pl.col("nearest_age_s") + 1e-6,
-        "cache_size": pl.col("cache_size") + 1,
+        "cached_vectors": pl.col("cached_vectors") + 1,
         "complexity": pl.col("complexity") + 0.05,
         "tool_diversity": pl.lit(0.5),
         "outcome_confidence": pl.col("outcome_confidence") * SLIGHTLY,
@@ -351,7 +351,7 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(folder: Path) -> None:
 
 def restored(folder: Path) -> Summary:
     summary = rescore_archive(settings_of(folder).model_copy(update={"restore_vectors": True}))
-    assert summary.counts.restated == summary.counts.replayed == 0
+    assert summary.counts.rescored == summary.counts.replayed == 0
     return summary
 
 

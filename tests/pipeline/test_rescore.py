@@ -81,7 +81,7 @@ def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
     before, published = scores(settings), read_manifest(settings.warehouse)
     second = rescore_archive(settings)
     assert second.run_id is None
-    done = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
+    done = ("embedded", "reused", "replayed", "rescored", "reweighted", "removed", "partitions")
     assert second.counts == replace(first.counts, **dict.fromkeys(done, 0))
     assert second.scores == first.scores
     assert scores(settings).equals(before)
@@ -100,7 +100,7 @@ def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
         counts = rescore_archive(changed).counts
         assert (counts.embedded, counts.reused) == (0, first.counts.embedded)
         # The first 51 traces have the same cache in both.
-        assert (counts.replayed, counts.restated, counts.reweighted) == (249, 300, 0)
+        assert (counts.replayed, counts.rescored, counts.reweighted) == (249, 300, 0)
         assert scores(changed).equals(before) == (changed == settings)
     assert ask_rows(settings.warehouse, "SELECT count(*) FROM runs") == [(3,)]
 
@@ -393,7 +393,7 @@ def test_without_an_embedder_novelty_is_a_half_and_a_late_trace_is_scored_alone(
     write_jsonl(late, [trace(id="kp:late", created_at="2026-01-07T08:00:00Z")])
     settings = config(tmp_path, archive, late, embedder="none")
     counts = rescore_archive(settings).counts
-    assert (counts.replayed, counts.restated, counts.partitions) == (1, 1, 1)
+    assert (counts.replayed, counts.rescored, counts.partitions) == (1, 1, 1)
     assert ask_rows(
         settings.warehouse,
         "SELECT DISTINCT novelty, max_similarity, nearest_trace_id, encoder_id FROM scores",

@@ -254,8 +254,8 @@ def test_under_other_names_the_same_files_have_other_keys(folder: Path) -> None:
         run(hosts, folder / "host")
 
 
-def test_a_late_trace_restates_its_own_group_alone(tmp_path: Path) -> None:
-    """And rewrites only the days that hold what is restated."""
+def test_a_late_trace_rescores_its_own_group_alone(tmp_path: Path) -> None:
+    """And rewrites only the days that hold what is rescored."""
     days = [f"2026-01-{day:02d}T08:00:00Z" for day in range(5, 25)]
     rows = [
         trace(
@@ -301,7 +301,9 @@ def test_values_are_told_apart_whatever_they_hold(tmp_path: Path) -> None:
     assert (plan.caches, plan.traces_without_value) == (len(agents), 1)
     assert "  caches     11, by agent_id; 1 trace without a value" in plan_text(plan)
     run(tmp_path / "archive", tmp_path / "warehouse", cache_by="agent_id")
-    scored = ask_rows(tmp_path / "warehouse", "SELECT cache_group, cache_size, novelty FROM scores")
+    scored = ask_rows(
+        tmp_path / "warehouse", "SELECT cache_group, cached_vectors, novelty FROM scores"
+    )
     assert sorted(json.loads(group)["agent_id"] or "" for group, *_ in scored) == sorted(
         agent or "" for agent in agents
     )
@@ -316,7 +318,7 @@ def test_what_the_facts_did_not_keep_is_null_until_it_is_read_anew(tmp_path: Pat
     )
     assert rows == [("b", None), ("kp:trace:1", "search")]
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(source_skill="other"), trace(id="b")])
-    assert run(tmp_path / "archive", tmp_path / "warehouse").counts.restated == 1
+    assert run(tmp_path / "archive", tmp_path / "warehouse").counts.rescored == 1
     rows = ask_rows(
         tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL"
     )

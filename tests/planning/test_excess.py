@@ -396,8 +396,8 @@ def test_a_night_that_a_limit_fails_tells_as_well_which_audits_fail_and_counts_w
     message = nights.fails(audits=audits)
     assert message.startswith("300 of 640 published traces are to be removed, more than 5% and ")
     assert "; 1 audit failed: few (1 row); no scores are published; to allow it" in message
-    assert message.endswith(": --max-removed 300 --allow few")
-    done = "counts->>'$.embedded' AS embedded, counts->>'$.restated', counts->>'$.removed'"
+    assert message.endswith(": --max-removed 300 --allow-audit few")
+    done = "counts->>'$.embedded' AS embedded, counts->>'$.rescored', counts->>'$.removed'"
     last = f"SELECT {done} FROM runs ORDER BY number DESC LIMIT 1"
     assert ask(nights.warehouse, last).row(0) == ("0", "0", "0")
     assert ask(nights.warehouse, "SELECT count(*) FROM runs").item() == 2
@@ -409,7 +409,7 @@ def test_a_night_that_a_limit_fails_tells_as_well_which_audits_fail_and_counts_w
         nights.run(**allowed)
     assert ask(nights.warehouse, last).row(0)[1:] == ("0", "0")
     assert int(ask(nights.warehouse, last)["embedded"].item()) > 0
-    summary = nights.run(**allowed, allow=("few",))
+    summary = nights.run(**allowed, allow_audit=("few",))
     assert (summary.counts.removed, summary.counts.embedded) == (300, 0)
 
 

@@ -84,15 +84,15 @@ def days(traces: Iterable[Trace]) -> list[str]:
 
 
 def work(
-    replay: Iterable[Trace], restate: Iterable[Trace] = (), reweight: Iterable[Trace] = ()
+    replay: Iterable[Trace], rescore: Iterable[Trace] = (), reweight: Iterable[Trace] = ()
 ) -> list[dict[str, Any]]:
-    """By domain and day: what is replayed or reweighted is restated."""
+    """By domain and day: what is replayed or reweighted is rescored."""
     replay, reweight = list(replay), list(reweight)
     counts = [
         Counter((f"{trace.at:%F}", trace.domain) for trace in several)
-        for several in (replay, {*replay, *restate, *reweight}, reweight)
+        for several in (replay, {*replay, *rescore, *reweight}, reweight)
     ]
-    names = ("task_domain", "day", "replay", "restate", "reweight")
+    names = ("task_domain", "day", "replay", "rescore", "reweight")
     return [
         dict(zip(names, (domain, day, *(count[day, domain] for count in counts)), strict=True))
         for day, domain in sorted(counts[1])
@@ -136,7 +136,7 @@ def test_a_first_run_replays_all(tmp_path: Path) -> None:
         **NOTHING_REFUSED,
         "texts_to_embed": 7,
         "traces_to_replay": 40,
-        "traces_to_restate": 40,
+        "traces_to_rescore": 40,
         "traces_to_reweight": 0,
         "traces_to_remove": 0,
         "loss": None,
@@ -166,7 +166,7 @@ def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
         **NOTHING_REFUSED,
         "texts_to_embed": 0,
         "traces_to_replay": 0,
-        "traces_to_restate": 0,
+        "traces_to_rescore": 0,
         "traces_to_reweight": 0,
         "traces_to_remove": 0,
         "loss": None,
@@ -197,7 +197,7 @@ def test_a_late_trace_replays_it_and_those_that_meet_it(night: Night) -> None:
     night.check(plan)
 
 
-def test_a_removed_trace_replays_those_that_met_it_and_another_domain_restates_its_trace_alone(
+def test_a_removed_trace_replays_those_that_met_it_and_another_domain_rescores_its_trace_alone(
     night: Night,
 ) -> None:
     remaining = [
@@ -209,10 +209,10 @@ def test_a_removed_trace_replays_those_that_met_it_and_another_domain_restates_i
     plan = night.plan()
     others = meeting_others(TRACES, remaining)
     assert len(others) == 6
-    assert plan["by_domain_and_day"] == work(others, restate=[remaining[3]])
+    assert plan["by_domain_and_day"] == work(others, rescore=[remaining[3]])
     assert plan["partitions"] == days([*others, remaining[3]])
     assert (plan["texts_to_embed"], plan["traces_to_remove"]) == (0, 1)
-    assert (plan["traces_to_restate"], plan["traces_to_reweight"]) == (7, 0)
+    assert (plan["traces_to_rescore"], plan["traces_to_reweight"]) == (7, 0)
     night.check(plan)
 
 
@@ -224,7 +224,7 @@ def test_a_changed_default_profile_reweights_the_domains_without_their_own_alone
     of_it = [trace for trace in TRACES if trace.domain == "poetry"]
     assert plan["by_domain_and_day"] == work([], reweight=of_it)
     assert plan["partitions"] == days(of_it)
-    assert (plan["traces_to_restate"], plan["traces_to_reweight"]) == (len(of_it), len(of_it))
+    assert (plan["traces_to_rescore"], plan["traces_to_reweight"]) == (len(of_it), len(of_it))
     assert plan["pending"] == ["settings", "scores", "profiles"]
     night.check(plan)
 
@@ -235,7 +235,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
     for _ in ("there", "and back"):
         plan = night.described()
         assert plan.pending == ["settings", "profiles"]
-        assert plan_text(plan).splitlines()[0] == "plan: restate 0 traces"
+        assert plan_text(plan).splitlines()[0] == "plan: rescore 0 traces"
         assert (plan.by_domain_and_day, plan.partitions, plan.estimated_seconds) == ((), [], 0)
         night.check(asdict(plan))
         after = read_manifest(night.folder / "wh")
@@ -268,7 +268,7 @@ def test_a_late_trace_beside_a_changed_profile_as_data_and_as_text(night: Night)
     assert (
         plan_text(replace(description, estimated_seconds=1234.5))
         == """\
-plan: restate 19 traces (code 16, finance 2, poetry 1)
+plan: rescore 19 traces (code 16, finance 2, poetry 1)
   why        weights of code: complexity 0.2 → 0.1, novelty 0.3 → 0.2, outcome_confidence 0.2 → 0.4
              files: 1 changed
   embed      1 text
@@ -280,7 +280,7 @@ plan: restate 19 traces (code 16, finance 2, poetry 1)
     night.check(plan)
 
 
-def test_another_date_restates_what_lies_between_alone(night: Night) -> None:
+def test_another_date_rescores_what_lies_between_alone(night: Night) -> None:
     moments = sorted({trace.at for trace in TRACES if trace.domain == "code"})
     night.weigh_code_from(moments[2])  # within a day, and that of a trace
     night.run()
@@ -310,7 +310,7 @@ def test_another_cache_size_replays_what_would_meet_others_and_counts_in_later_e
 ) -> None:
     night.settings["cache_size"] = 5
     plan = night.plan()
-    assert plan["by_domain_and_day"] == work(sorted(TRACES)[6:], restate=TRACES)
+    assert plan["by_domain_and_day"] == work(sorted(TRACES)[6:], rescore=TRACES)
     assert plan["partitions"] == days(TRACES)
     assert (plan["texts_to_embed"], plan["pending"]) == (0, ["settings", "scores"])
     night.check(plan)  # embeds nothing
@@ -388,8 +388,8 @@ def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: P
         7,
         [("f", 3), ("a", 2), ("g", 2), ("b", 1), ("c", 1)],
     )
-    [line] = [line for line in plan_text(description).splitlines() if "restate" in line]
-    assert line == "plan: restate 11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
+    [line] = [line for line in plan_text(description).splitlines() if "rescore" in line]
+    assert line == "plan: rescore 11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
 
 
 def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> 
     night.write([trace._replace(domain=name) for trace, name in zip(TRACES, hostile, strict=False)])
     description = night.described()
     assert {row["task_domain"] for row in description.by_domain_and_day} == set(hostile)
-    [line] = [line for line in plan_text(description).splitlines() if "restate" in line]
+    [line] = [line for line in plan_text(description).splitlines() if "rescore" in line]
     assert line.isprintable()
     for written in (r"\x1b[31mred 1", r"two\nlines\r 1", r"\u202e back 1"):
         assert written in line

@@ -379,7 +379,7 @@ def test_a_trace_with_another_time_text_or_group_is_removed_and_added() -> None:
         for name, rows in (("scores", old), ("current", new)):
             connection.execute(
                 f"CREATE TABLE {name} AS SELECT * REPLACE (created_at::TIMESTAMPTZ AS created_at), "
-                "'id' AS encoder_id, 'id' AS cache_id, 1 AS cache_size "
+                "'id' AS encoder_id, 'id' AS cache_id, 1 AS cached_vectors "
                 f"FROM (VALUES {rows}) AS rows({PLACED})"
             )
         connection.execute(

@@ -60,7 +60,7 @@ OTHERWISE = {
     "report": {"output"},
     "status": {"fail_if_failed"},
 }
-OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "most"}}
+OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "top"}}
 WEIGHTS = {"complexity": 1.0, "novelty": 0.0, "tool_diversity": 0.0, "outcome_confidence": 0.0}
 
 
@@ -407,7 +407,7 @@ def test_results_are_what_the_commands_print(wh: kp.Warehouse) -> None:
     trace_id = "kp:trace:1"
     same: Mapping[str, Any] = {
         "explain": (wh.explain(trace_id), [trace_id]),
-        "similar": (wh.similar(trace_id, most=2), [trace_id, "-n", 2]),
+        "similar": (wh.similar(trace_id, top=2), [trace_id, "-n", 2]),
         "redundancy": (wh.redundancy(similarity=0.9), ["--similarity", 0.9]),
         "settings": (wh.settings(), []),
         "sweep": (
@@ -485,7 +485,7 @@ def test_new_traces_are_scored_as_if_each_came_next(tmp_path: Path, wh: kp.Wareh
     assert as_json(wh.score([new], at=at.replace(tzinfo=UTC))[0]) == json.loads(done.stdout)
     [unscored] = wh.score({"id": "x"})
     assert "no_steps" in unscored.reasons  # type: ignore[union-attr]
-    [near] = wh.similar(new, most=1)
+    [near] = wh.similar(new, top=1)
     assert near.nearest  # type: ignore[union-attr]
 
 
@@ -551,8 +551,8 @@ def test_faults_of_values_are_told_by_their_names_in_python(
         SettingError, match=r"^similarity: a similarity is a number above 0, up to 1, got 1\.5"
     ):
         wh.redundancy(similarity=1.5)
-    with pytest.raises(SettingError, match=r"^most: it is a whole number from 1 on, got 0"):
-        wh.similar("kp:trace:1", most=0)
+    with pytest.raises(SettingError, match=r"^top: it is a whole number from 1 on, got 0"):
+        wh.similar("kp:trace:1", top=0)
     with pytest.raises(SettingError, match=r"^sample: it is a whole number from 1 on, got 0"):
         wh.verify(sample=0)
     with pytest.raises(SettingError, match=r"^keep: '3m' may be minutes or months"):

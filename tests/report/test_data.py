@@ -498,10 +498,10 @@ def test_the_longest_gap_is_within_the_span(folder: Path) -> None:
     assert data.gap.rows() == [("2026-01-08", "2026-01-19", 12)]
 
 
-def test_a_domain_that_came_and_one_that_went_are_told(folder: Path) -> None:
+def test_a_domain_that_entered_and_one_that_exited_are_reported(folder: Path) -> None:
     rows = [row(1), row(2, task_domain="new")]
     data = gathered(folder, made(rows, [row(1), row(3, task_domain="old")]))
-    assert data.came_and_went.rows() == [("old", False), ("new", True)]
+    assert data.entered_and_exited.rows() == [("old", False), ("new", True)]
     assert data.drift["domain"].to_list() == [ALL, "code"]
 
 

@@ -21,7 +21,7 @@ from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Finding, Untrusted, clearly, of_scores, percent, query
 from kp_batch.report.findings import findings
 from kp_batch.report.kinds.composition import driver, override
-from kp_batch.report.kinds.novelty import repeats, warming_up
+from kp_batch.report.kinds.novelty import near_repeats, warming_up
 from kp_batch.report.kinds.outcomes import confidence, success
 from kp_batch.report.kinds.trends import domain_moved, mean_change
 from kp_batch.report.kinds.units import paired, ranking
@@ -725,7 +725,7 @@ def test_where_a_high_rank_goes_with_tools_and_not_with_success_it_is_told(
 def with_novelty(**more: Any) -> ReportData:
     data = of_shares(novelty=0.5)
     own = {"cache_warming_up": 40, "novelty": 0.5, "novelty_warming_up": 0.9, "novelty_after": 0.4}
-    own |= {"repeats": 0.05, **more}
+    own |= {"near_repeats": 0.05, **more}
     return replace(
         data, domains=data.domains.with_columns(**{k: pl.lit(v) for k, v in own.items()})
     )
@@ -752,6 +752,6 @@ def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
 
 @pytest.mark.parametrize("scope", [ALL, "code"])
 def test_what_repeats_is_told_where_it_is_much(scope: str) -> None:
-    [found] = repeats(with_novelty(repeats=0.1), scope)
+    [found] = near_repeats(with_novelty(near_repeats=0.1), scope)
     assert found.sentence.startswith("10% of the traces nearly repeat one in their cache (")
-    assert not [*repeats(with_novelty(repeats=0.09), scope)]
+    assert not [*near_repeats(with_novelty(near_repeats=0.09), scope)]

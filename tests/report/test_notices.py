@@ -220,7 +220,7 @@ def test_settings_that_changed_are_named_and_their_drift_is_no_warning() -> None
     "changes",
     [
         {},
-        {"threshold": 0.5, "text": False, "audits": {"a": {"sql": "x"}}},  # move no score
+        {"threshold": 0.5, "trace_text": False, "audits": {"a": {"sql": "x"}}},  # move no score
         {"profiles": SETTINGS["profiles"] | {"misspelt": {"novelty": 1}}},  # which no score bears
     ],
 )
@@ -296,11 +296,11 @@ def test_times_that_can_hardly_be_are_warnings() -> None:
     ]
 
 
-def test_domains_that_came_or_went_since_the_previous_run_are_named() -> None:
+def test_domains_that_entered_or_exited_since_the_previous_run_are_named() -> None:
     turnover = rows(
-        "came_and_went", ("gone\x1b", False), *((f"d{number}", True) for number in range(7))
+        "entered_and_exited", ("gone\x1b", False), *((f"d{number}", True) for number in range(7))
     )
-    assert [(notice.code, notice.sentence) for notice in noticed(came_and_went=turnover)] == [
+    assert [(notice.code, notice.sentence) for notice in noticed(entered_and_exited=turnover)] == [
         ("new_domains", "New since the previous run: d0, d1, d2, d3, d4 and 2 more."),
         ("gone_domains", r"Gone since the previous run: gone\x1b."),
     ]
@@ -361,7 +361,7 @@ def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
         failed=failing("run-3", label),
         run=counting(unreadable_files=[label]),
         drift=rows("drift", (ALL, 9, 9, 0.0, 0.0, 0.0), (label, 999, 999, 0.1, 0.1, 0.3)),
-        came_and_went=rows("came_and_went", (label, True), (other, False)),
+        entered_and_exited=rows("entered_and_exited", (label, True), (other, False)),
         weights=rows("weights", (other, RUN.started_at)),
         **of_domains(**{label: 999, other: 99}),
     )

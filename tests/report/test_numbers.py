@@ -1,4 +1,4 @@
-"""The four numbers of each scope: value, doubt, and what must be known of it."""
+"""The four numbers of each scope: value, uncertainty, and what must be known of it."""
 
 from dataclasses import replace
 from datetime import date
@@ -16,10 +16,10 @@ from tests.support.make.drawn_scores import opened, write
 from tests.support.make.odd_scores import make
 from tests.support.make.report_data import EMPTY, QUIET, Gathered
 from tests.support.oracle.answers import is_near
-from tests.support.oracle.doubts import before
 from tests.support.oracle.findings import changes, domain_changes
 from tests.support.oracle.reports import Report, means
 from tests.support.oracle.statistics import median
+from tests.support.oracle.uncertainty import before
 
 
 @pytest.mark.telling
@@ -44,7 +44,7 @@ def test_so_is_every_number_of_a_drawn_archive(drawn_report: Gathered, seed: int
 def _assert_numbers(data: ReportData, report: Report) -> None:
     for scope in data.scopes:
         found = numbers(data, scope)
-        assert [number.code for number in found] == ["traces", "mean", "worth_sharing"]
+        assert [number.code for number in found] == ["traces", "mean", "at_threshold"]
         for number, wanted in zip(found, _wanted(report, scope), strict=True):
             _assert_same(number, wanted)
 
@@ -126,7 +126,7 @@ DOMAIN = {
     "low": 0.45,
     "high": 0.55,
     "p50": 0.52,
-    "worth_sharing": 20,
+    "at_threshold": 20,
     "share": 0.2,
     "share_low": 0.15,
     "share_high": 0.27,

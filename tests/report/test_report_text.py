@@ -177,10 +177,10 @@ def written(number: float, form: str) -> str:
 
 def in_words(number: Mapping[str, Any]) -> list[str]:
     """A number as cells."""
-    form = {"traces": ",", "mean": ".3f", "worth_sharing": ".1%"}[number["code"]]
+    form = {"traces": ",", "mean": ".3f", "at_threshold": ".1%"}[number["code"]]
     low, high = (written(number[end] or 0, form) for end in ("low", "high"))
-    doubt = "" if number["low"] is None else f"{low} to {high}"
-    return [number["label"], written(number["value"], form), doubt, number["about"]]
+    uncertainty = "" if number["low"] is None else f"{low} to {high}"
+    return [number["label"], written(number["value"], form), uncertainty, number["about"]]
 
 
 def sourced(found: Mapping[str, Any]) -> str:
@@ -293,7 +293,7 @@ def in_elements(name: str, html: str, until: str = "", start: str = "") -> list[
 def test_markdown_has_a_table_of_the_domains(planted: tuple[ReportData, pl.DataFrame]) -> None:
     data, scores = planted
     head, *cells = rendered(markdown(data)).cells[4:]
-    assert head == ["domain", "mean", "95% interval", "traces", "tasks", "worth sharing", "success"]
+    assert head == ["domain", "mean", "95% interval", "traces", "tasks", "at threshold", "success"]
     for row, name in zip(cells, [ALL, *data.labels], strict=True):
         own = scores if name == ALL else scores.filter(task_domain=name)
         [known] = data.of("domains", name).to_dicts()
@@ -310,11 +310,11 @@ def test_markdown_has_a_table_of_the_domains(planted: tuple[ReportData, pl.DataF
 
 
 @pytest.mark.slow
-def test_a_little_is_not_told_as_nothing_nor_unknown_doubt_as_any(
+def test_a_little_is_not_told_as_nothing_nor_unknown_uncertainty_as_any(
     planted: tuple[ReportData, pl.DataFrame],
 ) -> None:
     data, _ = planted
-    few = {"traces": 10_000, "worth_sharing": 2, "share": 0.0002, "success": 0.9999}
+    few = {"traces": 10_000, "at_threshold": 2, "share": 0.0002, "success": 0.9999}
     unknown = dict.fromkeys(("low", "high"), pl.lit(None, pl.Float64))
     domains = data.domains.with_columns(**{name: pl.lit(few[name]) for name in few}, **unknown)
     row = rendered(markdown(replace(data, domains=domains))).cells[5]
@@ -335,7 +335,7 @@ def test_markdown_of_nothing_has_no_table_and_marks_a_warning() -> None:
 def test_markdown_tells_which_run_it_was_and_what_it_did() -> None:
     run = replace(RUN, note="a | note")
     rejects = rows("rejects", ("no_steps", 1300))
-    counts = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
+    counts = ("embedded", "reused", "replayed", "rescored", "reweighted", "removed", "partitions")
     counts += ("duplicates", "superseded", "rejected", "unreadable", "rows_kept", "rows_of_earlier")
     counts += ("gone", "excluded", "cut")
     assert markdown(replace(EMPTY, run=run, rejects=rejects)) == (

@@ -73,8 +73,8 @@ def test_a_summary_reads_what_the_last_done_run_left(tmp_path: Path) -> None:
     )
     [every] = run(threshold=lowest)
     [one] = run(threshold=highest)  # a threshold alone makes a run
-    assert (every["worth_sharing"], one["worth_sharing"]) == (3, 1)
-    assert {**every, "worth_sharing": 1} == one
+    assert (every["at_threshold"], one["at_threshold"]) == (3, 1)
+    assert {**every, "at_threshold": 1} == one
     write_jsonl(archive, [*sound, trace(id="refused", steps=[])])
     with pytest.raises(ArchiveError):
         run(threshold=0.5, max_reject_share=0)
@@ -151,5 +151,5 @@ def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path)
         ({**alone, "prefect": 5.0}, "12.8 s (work 6.2 s, Prefect 5.0 s, start 1.6 s)"),
     ):
         first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
-        assert first == f"run {summary.run_id}: 1 of 1 trace restated in {duration}"
+        assert first == f"run {summary.run_id}: 1 of 1 trace rescored in {duration}"
         assert "  seconds    read 2.25, write 4.00" in lines

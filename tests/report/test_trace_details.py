@@ -111,7 +111,7 @@ def test_each_trace_is_shown_with_its_sum_its_place_and_its_text(tmp_path: Path)
         detail = traces.details[f"t{number}"]
         assert detail.breakdown.score == shown[f"t{number}"]["score"]
         assert detail.breakdown.profile == detail.task_domain == ("code", "finance")[number % 2]
-        assert (detail.cache_size, detail.n_steps, detail.n_tools) == (number, number + 2, 1)
+        assert (detail.cached_vectors, detail.n_steps, detail.n_tools) == (number, number + 2, 1)
         name, first = ("a.jsonl", 0) if number < 7 else ("b.parquet", 7)
         assert detail.source_file == str(tmp_path / "archive" / name)
         assert detail.row == number - first
@@ -266,19 +266,19 @@ def test_texts_stand_in_the_page_alone(with_canaries: Path) -> None:
 
 
 def test_without_texts_the_page_shows_ids_and_numbers(with_canaries: Path) -> None:
-    """The setting restates no trace, and holds until it is ended."""
+    """The setting rescores no trace, and holds until it is ended."""
     warehouse = with_canaries / "warehouse"
     usual = {"archive": (str(with_canaries / "archive"),), "warehouse": warehouse}
-    counts = rescore_and_report(RescoreConfig(**usual, text=False, report=True)).counts
-    assert (counts.restated, counts.replayed, counts.partitions) == (0, 0, 0)
+    counts = rescore_and_report(RescoreConfig(**usual, trace_text=False, report=True)).counts
+    assert (counts.rescored, counts.replayed, counts.partitions) == (0, 0, 0)
     for shown in (page(warehouse), report(warehouse, "html")):
         assert CANARY not in shown
         assert "a1" in shown
-        assert "<code>--no-text</code>" in shown
+        assert "<code>--no-trace-text</code>" in shown
     written = Layout(warehouse).report.stat().st_mtime_ns
     rescore_and_report(RescoreConfig(**usual, report=True))
     assert Layout(warehouse).report.stat().st_mtime_ns == written
-    rescore_archive(RescoreConfig(**usual, embedder="hashing", text=True))
+    rescore_archive(RescoreConfig(**usual, embedder="hashing", trace_text=True))
     assert CANARY in report(warehouse, "html")
 
 
@@ -286,10 +286,10 @@ def test_a_run_that_was_to_leave_texts_out_and_failed_leaves_them_out(with_canar
     warehouse = with_canaries / "warehouse"
     write_jsonl(with_canaries / "archive" / "b.jsonl", [trace(id="b", steps=[])])
     with pytest.raises(ArchiveError):
-        run(with_canaries, text=False, max_reject_share=0)
+        run(with_canaries, trace_text=False, max_reject_share=0)
     shown = report(warehouse, "html")
     assert CANARY not in shown
-    assert "<code>--no-text</code>" in shown
+    assert "<code>--no-trace-text</code>" in shown
 
 
 def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed(

@@ -139,7 +139,7 @@ versions = st.dictionaries(
     versions,
     st.lists(st.tuples(st.sampled_from(["code", "legal", "other", ""]), st.sampled_from(MOMENTS))),
 )
-def test_law_a_trace_takes_the_weights_in_force_at_its_time(
+def test_law_a_trace_takes_the_current_weights_at_its_time(
     begins: dict[str, list[datetime | None]], rows: list[tuple[str, datetime]]
 ) -> None:
     """The last version that has begun, to the microsecond; else that of default."""
@@ -164,8 +164,8 @@ def test_law_a_trace_takes_the_weights_in_force_at_its_time(
     wanted = [expected(*row) for row in rows]
     assert assigned.rows() == [(profile.name, profile.profile_id) for profile in wanted]
     for row, profile in zip(rows, wanted, strict=True):
-        in_force = ProfileVersions(profiles).at(row[1])
-        assert in_force.get(row[0], in_force["default"]) == profile
+        current = ProfileVersions(profiles).at(row[1])
+        assert current.get(row[0], current["default"]) == profile
 
 
 @pytest.mark.telling

@@ -1,4 +1,4 @@
-"""Weights that hold from a date on: what a change of them restates, and where it is shown."""
+"""Weights that hold from a date on: what a change of them rescores, and where it is shown."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +12,11 @@ import kp_batch.scoring.profiles
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
+from kp_batch.operations.current_settings import settings
 from kp_batch.operations.explain import explain
 from kp_batch.operations.explanation import explanation_text
 from kp_batch.operations.forget import forget
 from kp_batch.operations.score import score_lines, scored_text
-from kp_batch.operations.settings_in_force import settings
 from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.scorer import FORMULAS
@@ -76,7 +76,7 @@ class Archive:
             assert actual[table].equals(rows), table
         return summary
 
-    def restated(self, summary: Summary) -> list[datetime]:
+    def rescored(self, summary: Summary) -> list[datetime]:
         query = "SELECT created_at FROM scores WHERE run_id = ? ORDER BY created_at"
         with connect(self.config().warehouse) as connection:
             return [moment for (moment,) in connection.execute(query, [summary.run_id]).fetchall()]
@@ -92,7 +92,7 @@ def archive(tmp_path: Path) -> Archive:
 
 def scored_once(folder: Path, **profiles: Any) -> Path:
     archive = Archive(folder)
-    assert rescore_archive(archive.config(**profiles)).counts.restated == len(TIMES)
+    assert rescore_archive(archive.config(**profiles)).counts.rescored == len(TIMES)
     keep(folder)
     return folder
 
@@ -125,22 +125,22 @@ def of_code(first: int, last: int) -> list[datetime]:
     return TIMES[first:last][first % 2 :: 2]
 
 
-def test_a_date_restates_what_lies_behind_it_and_another_what_lies_between(
+def test_a_date_rescores_what_lies_behind_it_and_another_what_lies_between(
     scored: Archive,
 ) -> None:
     code = load_profiles().as_json()["code"]
     added = scored.run(code=[code, {"from": TIMES[10], **OTHER}])  # that of a trace, within a day
-    assert scored.restated(added) == of_code(10, 24)
-    assert (added.counts.restated, added.counts.reweighted, added.counts.replayed) == (7, 7, 0)
+    assert scored.rescored(added) == of_code(10, 24)
+    assert (added.counts.rescored, added.counts.reweighted, added.counts.replayed) == (7, 7, 0)
     assert added.counts.partitions == len({moment.date() for moment in of_code(10, 24)})
     later = scored.run(code=[code, {"from": TIMES[13], **OTHER}])
-    assert scored.restated(later) == of_code(10, 13)
-    assert later.counts.restated == 2
+    assert scored.rescored(later) == of_code(10, 13)
+    assert later.counts.rescored == 2
     same = scored.run(code=[code, {"from": TIMES[12] + timedelta(microseconds=1), **OTHER}])
-    assert (same.counts.restated, same.counts.partitions) == (0, 0)
+    assert (same.counts.rescored, same.counts.partitions) == (0, 0)
     undone = scored.run(code=code)
-    assert scored.restated(undone) == of_code(13, 24)
-    assert undone.counts.reweighted == undone.counts.restated
+    assert scored.rescored(undone) == of_code(13, 24)
+    assert undone.counts.reweighted == undone.counts.rescored
     assert scored.run().run_id is None
 
 
@@ -153,7 +153,7 @@ def test_a_domain_takes_default_until_its_weights_begin(scored: Archive) -> None
         ("law", first),
     ]
     moved = scored.run(default=[OTHER, {"from": TIMES[3], **EQUAL}], law=[{"from": first, **OTHER}])
-    assert scored.restated(moved) == TIMES[1:13:2]
+    assert scored.rescored(moved) == TIMES[1:13:2]
 
 
 def test_a_late_file_takes_the_weights_of_its_time(dated: Archive) -> None:
@@ -192,7 +192,7 @@ def test_forgetting_keeps_the_weights_of_each_time(archive: Archive) -> None:
 def test_forgetting_and_sweeping_mix_no_formulas(
     scored: Archive, monkeypatch: pytest.MonkeyPatch, formula: str
 ) -> None:
-    """Another kp_batch has to restate all scores first, whatever of it differs."""
+    """Another kp_batch has to rescore all scores first, whatever of it differs."""
     monkeypatch.setitem(FORMULAS, formula, 99)
     if formula == "scoring":
         monkeypatch.setattr(kp_batch.scoring.profiles, "SCORING_VERSION", 99)
@@ -210,7 +210,7 @@ def test_forgetting_and_sweeping_mix_no_formulas(
     assert tables(warehouse)["scores"].equals(before)
     assert ask_rows(scored.config().warehouse, "SELECT status FROM runs") == [("done",)]
     if formula == "scoring":
-        assert rescore_archive(scored.config()).counts.restated == len(TIMES)
+        assert rescore_archive(scored.config()).counts.rescored == len(TIMES)
         forget(warehouse, ["t10"])
         assert "t10" not in tables(warehouse)["scores"]["trace_id"]
 

@@ -256,9 +256,9 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path, archive: Path, alon
     if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
         assert "lost its worker 3 times, with" in errors.splitlines()[-1]
         again = rescore_archive(config(tmp_path, archive, warehouse=tmp_path / "wh"))
-        assert again.counts.restated == 4_000
+        assert again.counts.rescored == 4_000
     else:
-        assert "4,000 of 4,000 traces restated" in output, errors
+        assert "4,000 of 4,000 traces rescored" in output, errors
     assert_same(tmp_path / "wh", alone)
 
 
@@ -435,7 +435,7 @@ def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(
     assert "Traceback" not in errors
     assert "GCS may have been killed" in errors.splitlines()[-1]
     again = rescore_archive(config(tmp_path, archive, warehouse=tmp_path / "wh"))
-    assert again.counts.restated == 4_000
+    assert again.counts.rescored == 4_000
 
 
 def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
@@ -449,7 +449,7 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
     rescore_archive(alone)
     there: dict[str, Any] = {"archive": (f"{bucket}/archive",), "warehouse": url}
     shared = RescoreConfig(**there, embedder="hashing")
-    assert rescore_archive(shared, cluster).counts.restated == 400
+    assert rescore_archive(shared, cluster).counts.rescored == 400
     copy = Path(folder_of(url))
     paths = {"run_id", "source_file", "mtime_ns", "version"}
     assert_same(copy, alone.warehouse, but=paths)

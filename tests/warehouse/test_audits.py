@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import AuditError, KpBatchError, WarehouseError
+from kp_batch.operations.current_settings import settings
 from kp_batch.operations.forget import forget
 from kp_batch.operations.preview import plan
-from kp_batch.operations.settings_in_force import settings
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.run_summary import Summary, as_text
@@ -71,7 +71,7 @@ def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_
         same="FROM scores ANTI JOIN published.scores USING (trace_id)",
         drift="FROM drift(previous(), latest()) WHERE traces_b <> 3 AND task_domain IS NULL",
     )
-    results = night(trace(id="c"), audits=more, allow=("same",)).audits
+    results = night(trace(id="c"), audits=more, allow_audit=("same",)).audits
     assert [(result.name, result.rows, result.allowed) for result in results] == [
         ("kept", 0, False),
         ("same", 1, True),
@@ -116,7 +116,7 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named_but_forgettin
     [(status, reason, results)] = ask_rows(config(tmp_path, tmp_path).warehouse, query)
     assert (status, reason) == ("failed", str(caught.value))
     assert [entry["rows"] for entry in json.loads(results)] == [7, 1, 0, 1]
-    summary = night(audits=audits, allow=("many", "other"), threshold=0.1)
+    summary = night(audits=audits, allow_audit=("many", "other"), threshold=0.1)
     assert summary.run_id
     assert audits_text(summary.audits) == "1 of 4 pass, many allowed, other allowed, soft warns"
     assert f"  audits     {audits_text(summary.audits)}" in as_text(summary)
@@ -135,7 +135,7 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
         setting for setting in settings(tmp_path / "warehouse") if setting["name"] == "audit few"
     ]
     assert (kept["run_id"], kept["value"]["severity"]) == (first.run_id, "error")
-    assert night(trace(id="b"), allow=("few",)).run_id
+    assert night(trace(id="b"), allow_audit=("few",)).run_id
     runs = ask_rows(config(tmp_path, tmp_path).warehouse, "SELECT count(*) FROM runs")
     with pytest.raises(AuditError, match="few"):
         night()
@@ -143,7 +143,7 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
         ask_rows(config(tmp_path, tmp_path).warehouse, "SELECT count(*) FROM runs") == runs
     )  # nothing was done
     ended = night(audits="none")
-    assert (ended.audits, ended.counts.restated) == ((), 0)
+    assert (ended.audits, ended.counts.rescored) == ((), 0)
     query = "SELECT changes FROM runs ORDER BY number DESC LIMIT 1"
     [(changes,)] = ask_rows(config(tmp_path, tmp_path).warehouse, query)
     assert [entry["words"] for entry in json.loads(changes)] == ["audit few gone"]
@@ -162,8 +162,8 @@ def test_an_error_is_told_each_time_unless_it_is_allowed(
         return [record.getMessage() for record in shown if not record.__dict__["repeated"]]
 
     failing = errors(last="SELECT max(trace_id) AS last FROM scores")
-    told(trace(id="a"), audits=failing, allow=("last",))
-    assert told(allow=("last",)) == []
+    told(trace(id="a"), audits=failing, allow_audit=("last",))
+    assert told(allow_audit=("last",)) == []
     assert told() == told() == ['audit last found 1 row: {"last":"a"}']
 
 
@@ -252,10 +252,10 @@ def test_a_warehouse_whose_name_has_a_star_is_audited(tmp_path: Path) -> None:
 
 @pytest.mark.telling
 def test_allow_of_no_audit_is_refused(night: Night) -> None:
-    with pytest.raises(KpBatchError, match=r"--allow: there is no audit 'x'; there is none"):
-        night(trace(id="a"), allow=("x",))
+    with pytest.raises(KpBatchError, match=r"--allow-audit: there is no audit 'x'; there is none"):
+        night(trace(id="a"), allow_audit=("x",))
     with pytest.raises(KpBatchError, match=r"no audit 'x', 'y'; there are one, two; .*two: Parser"):
-        night(audits=errors(one="FROM scores", two="FROM"), allow=("x", "y"))
+        night(audits=errors(one="FROM scores", two="FROM"), allow_audit=("x", "y"))
 
 
 def test_a_run_is_audited_against_what_was_published_before_it(
@@ -266,7 +266,7 @@ def test_a_run_is_audited_against_what_was_published_before_it(
     night(trace(id="a"))
     with pytest.raises(WarehouseError, match="keeps no audits"):
         audit(warehouse)
-    night(trace(id="b"), trace(id="c"), audits=audits, allow=("new",))
+    night(trace(id="b"), trace(id="c"), audits=audits, allow_audit=("new",))
     assert [result.rows for result in audit(warehouse)] == [2]
     assert [result.rows for result in audit(warehouse, "latest")] == [2]
     assert [result.rows for result in audit(warehouse, "previous")] == [1]
@@ -333,7 +333,7 @@ def test_the_ready_audits_find_what_they_are_for(night: Night) -> None:
         trace(id="off", task_domain="other", created_at=day(9), quality_score=0.9999),
         trace(id="", created_at=day(9)),
     ]
-    options = {"cache_by": "agent_id", "max_reject_share": 1, "allow": names}
+    options = {"cache_by": "agent_id", "max_reject_share": 1, "allow_audit": names}
     agents = [
         trace(id=f"g{number}", agent_id=f"agent {number}", created_at=day(number))
         for number in (1,)

@@ -165,12 +165,12 @@ def test_what_a_refused_run_would_have_published_is_what_the_next_one_does(folde
     candidate = published(warehouse, "candidate")
     would_be = rows(candidate)
     moves = compare(warehouse, "latest", "candidate")
-    assert (moves.in_both, moves.only_in_second, moves.second) == (
+    assert (moves.in_both, moves.only_after, moves.after) == (
         2,
         1,
         kept_candidate_run(warehouse),
     )
-    assert explain(warehouse, "kp:trace:3", candidate=True).run_id == moves.second
+    assert explain(warehouse, "kp:trace:3", candidate=True).run_id == moves.after
     with pytest.raises(WarehouseError, match="no trace 'kp:trace:3'"):
         explain(warehouse, "kp:trace:3")
     with connect(warehouse, "candidate") as connection:

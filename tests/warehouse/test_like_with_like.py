@@ -14,9 +14,9 @@ from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.questions import statements
 from tests.support.oracle import measures
 from tests.support.oracle.answers import ask_records, assert_same, is_near
-from tests.support.oracle.doubts import DIMENSIONS, OVERRIDES
 from tests.support.oracle.measures import MEASURES, USUAL, measured
 from tests.support.oracle.scoring import composite, overridden
+from tests.support.oracle.uncertainty import DIMENSIONS, OVERRIDES
 from tests.support.read.means import create_questions
 
 # Those of `code` are dated, and all others have those of `default`.
@@ -61,7 +61,7 @@ def _trace(chance: Random, **columns: Any) -> dict[str, Any]:
         "meets_threshold": chance.random() < 0.1,
         "cache_warming_up": columns["created_at"] < BEGIN + timedelta(days=chance.choice((1, 9))),
         "cache_group": None,
-        "cache_size": 0,
+        "cached_vectors": 0,
         "max_similarity": chance.choice((None, 0.5, 0.95, 1.0)),
         "n_tools": chance.randrange(3),
         **{name: chance.random() < 0.2 for name in OVERRIDES},

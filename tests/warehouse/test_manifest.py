@@ -60,7 +60,7 @@ DAMAGES: dict[str, Mapping[str, Any]] = {
     "profiles that are a list": {"settings": {"profiles": []}},
     "a date that is a number": {"settings": {"profiles": {"default": [{"from": 1}]}}},
     "weights that are a number": {"settings": {"profiles": {"default": [1]}}},
-    "text that is a number": {"settings": {"text": 1}},
+    "text that is a number": {"settings": {"trace_text": 1}},
     "a setting without a value": {"settings": {"ttl": None}},
     "an unknown table": {"tables": {"../x": LISTS}},
     "a version of a table": {"tables": {"runs": 0}},

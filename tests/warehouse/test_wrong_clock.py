@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kp_batch.operations.compare import compare
+from kp_batch.operations.current_settings import settings
 from kp_batch.operations.explain import explain
 from kp_batch.operations.kept_runs import RUNS as LISTED
-from kp_batch.operations.settings_in_force import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
@@ -114,7 +114,7 @@ def test_the_past_of_a_trace_is_shown_in_that_order(warehouse: Path, runs: list[
     explanation = explain(warehouse, "1-0")
     assert explanation.history[0]["run_id"] == runs[1]
     moved = compare(warehouse, "previous", "latest")
-    assert (moved.first, moved.second, moved.only_in_second) == (runs[1], runs[2], 2)
+    assert (moved.before, moved.after, moved.only_after) == (runs[1], runs[2], 2)
 
 
 @pytest.mark.telling

@@ -11,7 +11,7 @@ from kp_batch.text import parse_count, parse_duration
 
 if TYPE_CHECKING:
     from kp_batch.operations.compare import Comparison
-    from kp_batch.operations.settings_in_force import SettingsInForce
+    from kp_batch.operations.current_settings import CurrentSettings
     from kp_batch.operations.status import WarehouseStatus
     from kp_batch.operations.verify import Verification
     from kp_batch.warehouse.audits import AuditResults
@@ -42,12 +42,12 @@ class HistoryMethods(Place):
             set_variables(connection, **available_runs(folder).variables)
             return frame_answer(connection, RUNS)
 
-    def compare(self, first: str, second: str, *, force: bool = False) -> "Comparison":
+    def compare(self, before: str, after: str, *, force: bool = False) -> "Comparison":
         """Tell how the scores moved from one run to another, and what moved them.
 
         Args:
-            first: the earlier run, named as of `scores`.
-            second: the later one.
+            before: the earlier run, named as of `scores`.
+            after: the later one.
             force: compare different encoders or formulas, too.
 
         Examples:
@@ -60,14 +60,14 @@ class HistoryMethods(Place):
         from kp_batch.operations.compare import compare
 
         with self._reading() as folder:
-            return compare(folder, first, second, force=force)
+            return compare(folder, before, after, force=force)
 
-    def crossed(self, first: str, second: str, *, force: bool = False) -> pl.DataFrame:
+    def crossed(self, before: str, after: str, *, force: bool = False) -> pl.DataFrame:
         """The traces that crossed the threshold from one run to another.
 
         Args:
-            first: as of `compare`.
-            second: likewise.
+            before: as of `compare`.
+            after: likewise.
             force: likewise.
 
         Examples:
@@ -78,7 +78,7 @@ class HistoryMethods(Place):
 
         frames: list[pl.DataFrame] = []
         with self._reading() as folder:
-            compare(folder, first, second, force=force, take_crossed=frames.append)
+            compare(folder, before, after, force=force, take_crossed=frames.append)
         return frames[0]
 
     def audit(self, run: str | None = None) -> "AuditResults":
@@ -129,7 +129,7 @@ class HistoryMethods(Place):
     def status(
         self, *, max_age: Duration | None = None, max_trace_age: Duration | None = None
     ) -> "WarehouseStatus":
-        """Tell how the last run ended, when one was last done, and what stands since.
+        """Tell how the last run ended, when one was last done, and which warnings are open.
 
         Args:
             max_age: fail if the last success is longer ago, as "26h", or there is none.
@@ -148,14 +148,14 @@ class HistoryMethods(Place):
             check_trace_age(found, parsed(parse_duration, max_trace_age=max_trace_age))
             return found
 
-    def settings(self) -> "SettingsInForce":
+    def settings(self) -> "CurrentSettings":
         """What the next run computes scores with, where it takes it from, and which run set it.
 
         Examples:
             >>> wh.settings().to_polars().filter(name="cache_size")["value"].item()
             '100'
         """
-        from kp_batch.operations.settings_in_force import settings
+        from kp_batch.operations.current_settings import settings
 
         with self._reading() as folder:
             return settings(folder, self._project)

@@ -93,18 +93,18 @@ class RunMethods(Place):
     ) -> "Sweep":
         """Tell what other caches and thresholds would do to the scores; nothing changes.
 
-        Every combination is compared with the one in force; what is left out stays as it is.
+        Every combination is compared with the current one; what is left out stays as it is.
 
         Args:
             cache_by: whose traces share a cache; None: all of them.
             cache_size: vectors.
             ttl: times to live, such as "12h"; None: no limit.
-            threshold: scores worth sharing.
+            threshold: thresholds.
 
         Examples:
             >>> sweep = wh.sweep(cache_size=[50, 1000]).variants.to_polars()
             >>> of_all = sweep.filter(pl.col("task_domain").is_null())
-            >>> of_all.select("cache_size", pl.col("mean_novelty").round(3), "worth_sharing").rows()
+            >>> of_all.select("cache_size", pl.col("mean_novelty").round(3), "at_threshold").rows()
             [(50, 0.255, 42), (100, 0.244, 37), (1000, 0.214, 30)]
         """
         from kp_batch.operations.sweep import sweep

@@ -45,31 +45,31 @@ class TraceMethods(Place):
             return explain(folder, trace, candidate=candidate)
 
     @overload
-    def similar(self, trace: str, *, most: int = 10) -> "SimilarTraces": ...
+    def similar(self, trace: str, *, top: int = 10) -> "SimilarTraces": ...
 
     @overload
-    def similar(self, trace: Trace | Iterable[Trace], *, most: int = 10) -> "SimilarLines": ...
+    def similar(self, trace: Trace | Iterable[Trace], *, top: int = 10) -> "SimilarLines": ...
 
-    def similar(self, trace: str | Traces, *, most: int = 10) -> "SimilarTraces | SimilarLines":
+    def similar(self, trace: str | Traces, *, top: int = 10) -> "SimilarTraces | SimilarLines":
         """Find the traces of the whole archive, earlier and later, that one resembles most.
 
         Args:
             trace: an id or the beginning of one; or a new trace, or several, which give a list with
                 `to_polars`.
-            most: how many are listed at the most.
+            top: how many are listed at the most.
 
         Examples:
-            >>> near = wh.similar("5e14f46f", most=2).nearest.to_polars()
+            >>> near = wh.similar("5e14f46f", top=2).nearest.to_polars()
             >>> near.select("is_same_text", pl.col("similarity").round(2)).rows()
             [(True, 1.0), (False, 0.89)]
         """
         from kp_batch.operations.similar import SimilarLines, similar_to_lines, similar_to_trace
 
-        most = parsed(parse_count, most=most)
+        top = parsed(parse_count, top=top)
         with self._reading() as folder:
             if isinstance(trace, str):
-                return similar_to_trace(folder, trace, most)
-            lines = similar_to_lines(folder, _lines(trace), datetime.now(UTC), most)
+                return similar_to_trace(folder, trace, top)
+            lines = similar_to_lines(folder, _lines(trace), datetime.now(UTC), top)
             return SimilarLines(lines)
 
     def score(

@@ -37,7 +37,7 @@ class UpkeepMethods(Place):
         top: int | None = None,
         include_private: bool = False,
     ) -> "ExportResult":
-        """Write traces with their scores, by default those that are worth sharing.
+        """Write traces with their scores, by default those at or above the threshold.
 
         Args:
             output: FILE.jsonl or FILE.parquet.

@@ -7,7 +7,7 @@ from kp_batch.report.finding import MATTERS, Finding, of_scores, only, percent, 
 from kp_batch.text import count_of
 
 _REPEATS = 0.1  # of the traces, from which on they are worth a sentence
-_REPEATING = "count(*) FILTER (max_similarity >= 0.95) / count(*) AS repeats"
+_REPEATING = "count(*) FILTER (max_similarity >= 0.95) / count(*) AS near_repeats"
 
 
 def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
@@ -40,10 +40,10 @@ def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
     )
 
 
-def repeats(data: ReportData, scope: str) -> Iterator[Finding]:
-    """How much repeats what the caches held."""
+def near_repeats(data: ReportData, scope: str) -> Iterator[Finding]:
+    """How much nearly repeats what the caches held."""
     row = data.of("domains", scope).row(0, named=True)
-    share = row["repeats"]
+    share = row["near_repeats"]
     if row["traces"] < MIN_TRACES or share < _REPEATS:
         return
     text = (
@@ -51,10 +51,10 @@ def repeats(data: ReportData, scope: str) -> Iterator[Finding]:
         "more). A repeat of a trace that has left the cache counts as novel."
     )
     yield Finding(
-        "repeats",
+        "near_repeats",
         (text,),
         of_scores(data, scope, _REPEATING),
-        {"repeats": share},
+        {"near_repeats": share},
         round(share * row["traces"]),
         row["novelty"] * weight_of(data, scope, "novelty"),
     )

@@ -277,7 +277,7 @@ class Mirror:
         self.record.save()
 
     def _is_in_vain(self, newest: bytes, here: bytes) -> bool:
-        """Whether others alone have published since the copy's manifest; False if in doubt.
+        """Whether others alone have published since the copy's manifest; False if unsure.
 
         This writer has as well, where an answer was lost, and another one built upon that.
         """
@@ -489,7 +489,7 @@ def allow_deletion(folder: Path, unneeded: Iterable[Path]) -> None:
         _OPEN[folder].unneeded = {path.relative_to(folder).as_posix() for path in unneeded}
 
 
-def is_in_doubt(folder: Path) -> bool:
+def is_uncertain(folder: Path) -> bool:
     """Whether the bucket has, or may have, a manifest of this writer that the copy lacks."""
     if folder not in _OPEN:
         return False

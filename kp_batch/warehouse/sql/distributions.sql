@@ -4,7 +4,7 @@ SELECT
     run_id,
     task_domain,
     traces,
-    worth_sharing,
+    at_threshold,
     mean,
     p5,
     p25,

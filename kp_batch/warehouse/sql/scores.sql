@@ -24,7 +24,7 @@ SELECT
     max_similarity,
     nearest_trace_id,
     nearest_age_s,
-    cache_size,
+    cached_vectors,
     cache_group,
     $warming_up AS cache_warming_up,
     n_steps,

@@ -72,7 +72,7 @@ def row(number: int, **changes: Any) -> Row:
         "text_hash": task,
         "objective_hash": hashlib.sha256(task.encode()).hexdigest()[:32],
         "cache_group": "one",
-        "cache_size": CACHE,
+        "cached_vectors": CACHE,
         "max_similarity": 0.5,
         "nearest_trace_id": None,
         "nearest_age_s": None,
@@ -196,7 +196,7 @@ def _score(chance: random.Random, number: int, domain: str, times: _Times, begin
         low_diversity_penalty=chance.random() < 0.3,
         n_tools=chance.randrange(4),
         cache_group=chance.choice(["one", "two"]),
-        cache_size=chance.choice([0, CACHE - 1, CACHE]),
+        cached_vectors=chance.choice([0, CACHE - 1, CACHE]),
         max_similarity=chance.choice([0.2, 0.95, 1.0]) if met else None,
         nearest_trace_id="a0" if met else None,
         nearest_age_s=chance.choice([0.0, 0.5, 1e5]) if met else None,
@@ -210,7 +210,7 @@ def _with_cache_warming_up(rows: Sequence[Row]) -> list[Row]:
     return [
         {
             **each,
-            "cache_warming_up": each["cache_size"] < CACHE
+            "cache_warming_up": each["cached_vectors"] < CACHE
             and each["created_at"] - first[each["cache_group"]] < TTL,
         }
         for each in rows
@@ -271,7 +271,7 @@ def _spread(number: int, run: Mapping[str, Sequence[float]]) -> list[Row]:
             "run_id": f"run {number}",
             "task_domain": name,
             "traces": len(own),
-            "worth_sharing": sum(score >= THRESHOLD for score in own),
+            "at_threshold": sum(score >= THRESHOLD for score in own),
             "mean": round(sum(own) / len(own), 12),
             **spread(own),
             "bins": bins(own),

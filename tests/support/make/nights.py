@@ -105,7 +105,7 @@ class Night:
         for name, done in (
             ("texts_to_embed", "embedded"),
             ("traces_to_replay", "replayed"),
-            ("traces_to_restate", "restated"),
+            ("traces_to_rescore", "rescored"),
             ("traces_to_reweight", "reweighted"),
             ("traces_to_remove", "removed"),
         ):
@@ -118,5 +118,5 @@ class Night:
         with connect(self.folder / "wh") as connection:
             stated = connection.execute(query, [summary.run_id]).fetchall()
         assert stated == [
-            (row["day"], row["task_domain"], row["restate"]) for row in planned["by_domain_and_day"]
+            (row["day"], row["task_domain"], row["rescore"]) for row in planned["by_domain_and_day"]
         ]

@@ -136,7 +136,7 @@ def _overrides(chance: random.Random, rows: list[Row]) -> None:
 
 def _everywhere_warming_up(_: random.Random, rows: list[Row]) -> None:
     for row in rows:
-        row |= {"cache_size": 3, "cache_group": row["trace_id"]}
+        row |= {"cached_vectors": 3, "cache_group": row["trace_id"]}
 
 
 def _two_sided(_: random.Random, rows: list[Row]) -> None:
@@ -206,4 +206,4 @@ def _say_whether_caches_fill(rows: list[Row]) -> None:
     first: dict[str, datetime] = {}
     for row in rows:
         begin = first.setdefault(row["cache_group"], row["created_at"])
-        row["cache_warming_up"] = row["cache_size"] < CACHE and row["created_at"] - begin < TTL
+        row["cache_warming_up"] = row["cached_vectors"] < CACHE and row["created_at"] - begin < TTL

@@ -309,7 +309,7 @@ def _caches(rows: pl.DataFrame) -> pl.DataFrame:
         held = min(CACHE, len(came) - bisect_right(came, now - TTL))
         found.append((held, held < CACHE and now - (came or [now])[0] < TTL))
         came.append(now)
-    return pl.DataFrame(found, ["cache_size", "is_warming_up"], orient="row")
+    return pl.DataFrame(found, ["cached_vectors", "is_warming_up"], orient="row")
 
 
 def _filled(rows: pl.DataFrame) -> dict[str, tuple[int, datetime | None]]:
@@ -355,7 +355,8 @@ def build_catalog(folder: Path) -> Path:
     for name, table in tables.items():
         table.write_parquet(rows[name])
     manifest = Manifest(
-        {"threshold": 0.75, "embedder": "hashing", "cache_size": CACHE, "ttl": f"{TTL.days}d"}, {}
+        {"threshold": 0.75, "embedder": "hashing", "cache_size": CACHE, "ttl": f"{TTL.days}d"},
+        {},
     )
     path = folder / "kp.duckdb"
     build(path, str(folder), manifest, {name: read_parquet(file) for name, file in rows.items()})

@@ -21,7 +21,7 @@ SETTINGS: Mapping[str, Any] = {
     "profiles": {"code": {"novelty": 0.5}},
     "embedder": "minilm",
     "threshold": 0.75,
-    "text": True,
+    "trace_text": True,
     "audits": {},
 }
 FINGERPRINTS = {
@@ -31,7 +31,7 @@ FINGERPRINTS = {
 }
 FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 _NO_WORK = (
-    *("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions"),
+    *("embedded", "reused", "replayed", "rescored", "reweighted", "removed", "partitions"),
     *("duplicates", "superseded", "rejected", "unreadable"),
 )
 COUNTS = RunCounts(
@@ -66,7 +66,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {  # of the frames that sentences com
         "success": pl.Float64,
         "traces": pl.Int64,
     },
-    "came_and_went": {"task_domain": pl.String, "is_new": pl.Boolean},
+    "entered_and_exited": {"task_domain": pl.String, "is_new": pl.Boolean},
     "domains": {"domain": pl.String, "traces": pl.Int64},
     "drift": {
         "domain": pl.String,

@@ -37,14 +37,14 @@ def _in_one_cache(number: int, changes: Row) -> Row:
         "agent_id": "ab"[number % 2],
         "success": number % 3 > 0,
         "task": f"task {number // 2 % 12}",
-        "cache_size": min(number, CACHE),
+        "cached_vectors": min(number, CACHE),
     }
     return row(number, created_at=_BEGIN + timedelta(hours=4 * number), **{**usual, **changes})
 
 
 def _alone(number: int, moment: Any) -> Row:
     """In a cache that is empty again, exactly when its ttl has passed."""
-    return row(number, created_at=moment, cache_group="two", cache_size=0, task_domain="two")
+    return row(number, created_at=moment, cache_group="two", cached_vectors=0, task_domain="two")
 
 
 def _all() -> list[Row]:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.support.oracle.history import State
-from tests.support.oracle.scoring import Score, composite, in_force
+from tests.support.oracle.scoring import Score, composite, weights_at
 from tests.support.oracle.statistics import (
     QUANTILES,
     bins,
@@ -27,8 +27,8 @@ def moves(first: State, second: State) -> list[Move]:
         {
             "trace_id": row["trace_id"],
             "task_domain": row["task_domain"],
-            "first_score": old[row["trace_id"]]["score"],
-            "second_score": row["score"],
+            "before_score": old[row["trace_id"]]["score"],
+            "after_score": row["score"],
             "change": row["score"] - old[row["trace_id"]]["score"],
             "single_thought": _which(old[row["trace_id"]], row),
             **parts(old[row["trace_id"]], row, first, second),
@@ -55,13 +55,13 @@ def parts(old: Score, new: Score, first: State, second: State) -> dict[str, floa
 
 
 def _weights(row: Score, state: State) -> tuple[float, float, float, float]:
-    return in_force(state.settings, row["task_domain"], row["created_at"])[1]
+    return weights_at(state.settings, row["task_domain"], row["created_at"])[1]
 
 
 def _which(old: Score, new: Score) -> str | None:
     if new["single_thought"]:
-        return "second"
-    return "first" if old["single_thought"] else None
+        return "after"
+    return "before" if old["single_thought"] else None
 
 
 def comparison(first: State, second: State) -> Mapping[str, Any]:
@@ -69,13 +69,13 @@ def comparison(first: State, second: State) -> Mapping[str, Any]:
     moved = moves(first, second)
     by_domain = {None: moved, **grouped(moved, lambda move: move["task_domain"])} if moved else {}
     return {
-        "first_threshold": first.settings.threshold,
-        "second_threshold": second.settings.threshold,
+        "before_threshold": first.settings.threshold,
+        "after_threshold": second.settings.threshold,
         "in_both": len(moved),
-        "only_in_first": len(first.scores) - len(moved),
-        "only_in_second": len(second.scores) - len(moved),
-        "first_mean": mean([row["score"] for row in first.scores]),
-        "second_mean": mean([row["score"] for row in second.scores]),
+        "only_before": len(first.scores) - len(moved),
+        "only_after": len(second.scores) - len(moved),
+        "before_mean": mean([row["score"] for row in first.scores]),
+        "after_mean": mean([row["score"] for row in second.scores]),
         "domains": [
             {"task_domain": domain, **_of_domain(own, first, second)}
             for domain, own in by_domain.items()
@@ -84,15 +84,15 @@ def comparison(first: State, second: State) -> Mapping[str, Any]:
 
 
 def _of_domain(moved: Sequence[Move], first: State, second: State) -> Move:
-    old, new = ([move[f"{which}_score"] for move in moved] for which in ("first", "second"))
+    old, new = ([move[f"{which}_score"] for move in moved] for which in ("before", "after"))
     pairs = list(zip(old, new, strict=True))
     return {
         "traces": len(moved),
-        "first_mean": mean(old),
-        "second_mean": mean(new),
+        "before_mean": mean(old),
+        "after_mean": mean(new),
         "mean_absolute_change": mean([abs(b - a) for a, b in pairs]),
-        "first_quantiles": [quantile(old, share) for share in QUANTILES],
-        "second_quantiles": [quantile(new, share) for share in QUANTILES],
+        "before_quantiles": [quantile(old, share) for share in QUANTILES],
+        "after_quantiles": [quantile(new, share) for share in QUANTILES],
         "stability_index": stability_index(bins(old), bins(new)),
         "rank_correlation": rank_correlation(old, new),
         "rose": sum(b > a for a, b in pairs),

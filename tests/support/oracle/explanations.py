@@ -16,12 +16,12 @@ from tests.support.oracle.scoring import (
     cosines,
     effects,
     facts,
-    in_force,
     nearest,
     overridden,
     text_of,
     vectors_of,
     weighted,
+    weights_at,
 )
 
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
@@ -31,7 +31,7 @@ Entries = list[tuple[datetime, str, Any]]
 
 def breakdown(row: Score, settings: Settings) -> dict[str, Any]:
     """The sum, without the ids of its weights."""
-    name, weights = in_force(settings, row["task_domain"], row["created_at"])
+    name, weights = weights_at(settings, row["task_domain"], row["created_at"])
     values = effects(row, composite(row, weights))
     terms = [
         {"dimension": each, "value": row[each], "weight": weight, "product": row[each] * weight}
@@ -51,7 +51,7 @@ def breakdown(row: Score, settings: Settings) -> dict[str, Any]:
 
 
 def by_profile(row: Score, settings: Settings) -> dict[str, float]:
-    """The score under each profile in force at the time of the row."""
+    """The score under each profile as at the time of the row."""
     now = settings.at(row["created_at"])
     return {name: overridden(row, composite(row, weights)) for name, weights in now.items()}
 

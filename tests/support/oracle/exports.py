@@ -28,9 +28,9 @@ class Exported:
     traces: list[Any]  # in their order, as their files have them
     chosen: int
     private: int
-    similar: int
-    unread: Mapping[str, int]
-    beyond: int
+    dropped_similar: int
+    not_found: Mapping[str, int]
+    dropped_by_top: int
 
 
 def exported(
@@ -46,12 +46,12 @@ def exported(
     if conditions.get("min_score") is None:
         conditions["min_score"] = state.settings.threshold
     chosen = [row for row in state.scores if _is_chosen(row, **conditions)]
-    unread: Counter[str] = Counter()
+    not_found: Counter[str] = Counter()
     skipped, readable = 0, {}
     for row in chosen:
         trace = reread(state, present, row["trace_id"])
         if isinstance(trace, str):
-            unread[trace] += 1
+            not_found[trace] += 1
         elif include_private or not _is_private(trace):
             readable[row["trace_id"]] = trace
         else:
@@ -68,9 +68,9 @@ def exported(
         traces=[readable[row["trace_id"]] for row in written],
         chosen=len(chosen),
         private=skipped,
-        similar=len(readable) - len(rows),
-        unread=unread,
-        beyond=len(rows) - len(written),
+        dropped_similar=len(readable) - len(rows),
+        not_found=not_found,
+        dropped_by_top=len(rows) - len(written),
     )
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from kp_batch.report.finding import Finding
 from tests.support.oracle.answers import is_near
-from tests.support.oracle.doubts import OVERRIDES, effective
 from tests.support.oracle.questions import driven
 from tests.support.oracle.reports import ALL, Report, differences_from_others, means
 from tests.support.oracle.scoring import effects
 from tests.support.oracle.statistics import bin_of, grouped, mean, rank_correlation
+from tests.support.oracle.uncertainty import OVERRIDES, effective
 
 Row = Mapping[str, Any]
 MATTERS = 0.005
@@ -224,8 +224,8 @@ def confidence(report: Report, scope: str) -> Iterator[Told]:
             numbers = {
                 "agent_id": agent,
                 "traces": found["traces"],
-                "stated": found["confidence"],
-                "happened": found["success"],
+                "mean_confidence": found["confidence"],
+                "success_rate": found["success"],
                 "overconfidence": over,
                 "overconfidence_low": low,
                 "overconfidence_high": high,
@@ -303,12 +303,12 @@ def _weight_of_novelty(rows: Sequence[Row]) -> float:
     return mean([row["weights"][1] for row in rows]) or 0
 
 
-def repeats(report: Report, scope: str) -> Iterator[Told]:
+def near_repeats(report: Report, scope: str) -> Iterator[Told]:
     rows = report.scopes[scope]
     number = sum((row["max_similarity"] or 0) >= 0.95 for row in rows)
     if len(rows) >= 30 and number >= 0.1 * len(rows):
         effect = (mean([row["novelty"] for row in rows]) or 0) * _weight_of_novelty(rows)
-        yield Told(number, effect, {"repeats": number / len(rows)})
+        yield Told(number, effect, {"near_repeats": number / len(rows)})
 
 
 KINDS: Sequence[Mapping[str, Callable[[Report, str], Iterator[Told]]]] = (
@@ -318,7 +318,7 @@ KINDS: Sequence[Mapping[str, Callable[[Report, str], Iterator[Told]]]] = (
             "driver": driver,
             "override": override,
             "cache_warming_up": cache_warming_up,
-            "repeats": repeats,
+            "near_repeats": near_repeats,
         }
     ),
     MappingProxyType(

@@ -1,4 +1,4 @@
-"""What the questions about means answer, from the definitions; see `doubts` for their intervals."""
+"""What the questions about means answer, from the definitions; for intervals see `uncertainty`."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,7 +7,9 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from tests.support.oracle.doubts import (
+from tests.support.oracle.scoring import effects
+from tests.support.oracle.statistics import grouped, mean
+from tests.support.oracle.uncertainty import (
     DIMENSIONS,
     EFFECTIVE,
     OVERRIDES,
@@ -23,8 +25,6 @@ from tests.support.oracle.doubts import (
     share_interval,
     tasks_of,
 )
-from tests.support.oracle.scoring import effects
-from tests.support.oracle.statistics import grouped, mean
 
 PERIODS = ("day", "week", "month", "quarter", "year")
 PARTS = (*DIMENSIONS, *OVERRIDES)
@@ -43,7 +43,7 @@ USUAL = ("score", "novelty", "success", "share_at_threshold")
 
 
 def measured(row: Row, day: date, weights: Sequence[float], share: float) -> dict[str, Any]:
-    """A row of `trace_measures`: of a score, its weights in force, and its domain's share."""
+    """A row of `trace_measures`: of a score, its current weights, and its domain's share."""
     after = effects(row, row["composite"])
     of_overrides = [second - first for first, second in pairwise(after)]
     of_overrides[-1] = row["score"] - after[-2]
@@ -106,7 +106,7 @@ def differences_by(
     answer: Answer = []
     for measure in measures:
         of_a, of_b = ([_value(pair[side], measure) for pair in pairs] for side in (0, 1))
-        low, high = _doubt(of_a, of_b, measure)
+        low, high = _difference_interval(of_a, of_b, measure)
         answer.append(
             {
                 "measure": measure,
@@ -128,7 +128,7 @@ def _value(rows: Sequence[Row], measure: str) -> float:
     return math.fsum(row[measure] for row in rows) / len(rows)
 
 
-def _doubt(
+def _difference_interval(
     of_a: Sequence[float], of_b: Sequence[float], measure: str
 ) -> tuple[float | None, float | None]:
     if len(of_a) < EFFECTIVE:
@@ -186,7 +186,7 @@ def _from_others(pairs: Sequence[tuple[Any, Any]], measure: str) -> dict[str, An
     # Rounded, so that what never varies does not do so by the order of a sum.
     others = [round(_value_of_all(side, measure), 12) for side, _ in pairs]
     own = [_value_of_all(side, measure) for _, side in pairs]
-    low, high = _doubt(others, own, measure)
+    low, high = _difference_interval(others, own, measure)
     return {
         "measure": measure,
         "tasks": len(pairs),

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from tests.support.oracle import measures
-from tests.support.oracle.doubts import calibration
 from tests.support.oracle.history import History, State
 from tests.support.oracle.measures import MEASURES, PARTS, USUAL, measured
 from tests.support.oracle.scoring import (
@@ -19,8 +18,8 @@ from tests.support.oracle.scoring import (
     composite,
     day_of,
     effects,
-    in_force,
     overridden,
+    weights_at,
 )
 from tests.support.oracle.statistics import (
     bins,
@@ -35,6 +34,7 @@ from tests.support.oracle.statistics import (
     spread,
     stability_index,
 )
+from tests.support.oracle.uncertainty import calibration
 
 Answer = list[dict[str, Any]]
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
@@ -79,7 +79,7 @@ def trace_measures(state: State) -> Answer:
         measured(
             row,
             day_of(row["created_at"]),
-            in_force(state.settings, row["task_domain"], row["created_at"])[1],
+            weights_at(state.settings, row["task_domain"], row["created_at"])[1],
             shares[row["trace_id"]],
         )
         for row in state.scores
@@ -200,7 +200,7 @@ def part_effects(state: State) -> Answer:
 
 
 def driven(rows: Sequence[Mapping[str, Any]], weights: Sequence[Sequence[float]]) -> Answer:
-    """What each part of the scores makes of these rows, each with its weights in force."""
+    """What each part of the scores makes of these rows, each with its current weights."""
     scores = column(rows, "score")
     parts: dict[str, tuple[list[float] | None, list[float]]] = {}
     for place, name in enumerate(DIMENSIONS):
@@ -233,8 +233,8 @@ def confidence_calibration(state: State) -> Answer:
                 "agent_id": agent,
                 "traces": found["traces"],
                 "tasks": found["tasks"],
-                "stated": mean(column(rows, "confidence")),
-                "happened": mean(column(rows, "success")),
+                "mean_confidence": mean(column(rows, "confidence")),
+                "success_rate": mean(column(rows, "success")),
                 "overconfidence": found["mean"],
                 "overconfidence_low": found["low"],
                 "overconfidence_high": found["high"],
@@ -396,7 +396,7 @@ def repeats(state: State, of: str) -> Answer:
 
 
 def novelty_weight(state: State, row: Score) -> float:
-    return in_force(state.settings, row["task_domain"], row["created_at"])[1][1]
+    return weights_at(state.settings, row["task_domain"], row["created_at"])[1][1]
 
 
 def shows_novelty(state: State, row: Score) -> bool:
@@ -410,7 +410,7 @@ def shows_novelty(state: State, row: Score) -> bool:
 
 
 def score_if_empty(state: State, row: Score) -> float:
-    weights = in_force(state.settings, row["task_domain"], row["created_at"])[1]
+    weights = weights_at(state.settings, row["task_domain"], row["created_at"])[1]
     return overridden(row, composite({**row, "novelty": 0.5}, weights))
 
 
@@ -420,11 +420,11 @@ def implied_restarts(state: State, tolerance: float) -> Answer:
         {
             **{name: row[name] for name in names},
             "score_if_empty": score_if_empty(state, row),
-            **{name: row[name] for name in ("cache_size", "source_file")},
+            **{name: row[name] for name in ("cached_vectors", "source_file")},
         }
         for row in state.scores
         if shows_novelty(state, row)
-        and row["cache_size"] > 0
+        and row["cached_vectors"] > 0
         and abs(row["recorded_score"] - score_if_empty(state, row)) <= tolerance
         and abs(row["recorded_score"] - row["score"]) > tolerance
     ]
@@ -432,7 +432,7 @@ def implied_restarts(state: State, tolerance: float) -> Answer:
 
 def largest_score_differences(state: State) -> Answer:
     names = ("trace_id", "created_at", "task_domain", "agent_id", "recorded_score", "score")
-    more = ("max_similarity", "nearest_trace_id", "nearest_age_s", "cache_size", *OVERRIDES)
+    more = ("max_similarity", "nearest_trace_id", "nearest_age_s", "cached_vectors", *OVERRIDES)
     return [
         {
             **{name: row[name] for name in names},
@@ -573,7 +573,7 @@ def distributions(states: Iterable[State]) -> Answer:
             "run_id": state.run_id,
             "task_domain": domain,
             "traces": len(rows),
-            "worth_sharing": sum(column(rows, "meets_threshold")),
+            "at_threshold": sum(column(rows, "meets_threshold")),
             "mean": mean(scores := column(rows, "score")),
             **spread(scores),
             "bins": bins(scores),

@@ -11,10 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tests.support.oracle import answers, measures
-from tests.support.oracle.doubts import DIMENSIONS, OVERRIDES, before, begin_of, effective
 from tests.support.oracle.history import History
 from tests.support.oracle.questions import driven
-from tests.support.oracle.scoring import effects, in_force
+from tests.support.oracle.scoring import effects, weights_at
 from tests.support.oracle.statistics import (
     bin_of,
     bins,
@@ -24,6 +23,7 @@ from tests.support.oracle.statistics import (
     spread,
     stability_index,
 )
+from tests.support.oracle.uncertainty import DIMENSIONS, OVERRIDES, before, begin_of, effective
 
 Row = Mapping[str, Any]
 Answer = list[dict[str, Any]]
@@ -69,7 +69,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 class Archive:
     """What a report is of."""
 
-    scores: Sequence[Row]  # of the view scores; with the `weights` in force
+    scores: Sequence[Row]  # of the view scores; with the current `weights`
     ended: datetime  # the last run
     begins: Mapping[str, Sequence[datetime | None]]  # of the weights of each name
     runs: Sequence[Mapping[str, Sequence[float]]]  # the last two that are done: scores by domain
@@ -82,7 +82,7 @@ def archive_of(history: History, ended: datetime) -> Archive:
     """What the report of its last run is of, which ended then."""
     state = history.last
     scores = [
-        {**row, "weights": in_force(state.settings, row["task_domain"], row["created_at"])[1]}
+        {**row, "weights": weights_at(state.settings, row["task_domain"], row["created_at"])[1]}
         for row in state.scores
     ]
     begins = {name: [begin for begin, _ in own] for name, own in state.settings.versions.items()}
@@ -120,7 +120,7 @@ class Report:
     NAMES = (
         *("domains", "over_time", "other_times", "histogram", "drivers", "agents", "frameworks"),
         *("success", "calibration", "changes", "domain_changes", "drift", "recorded"),
-        *("implausible_dates", "gap", "weights", "came_and_went", "rejects", "traces"),
+        *("implausible_dates", "gap", "weights", "entered_and_exited", "rejects", "traces"),
     )
 
     def __init__(self, archive: Archive) -> None:
@@ -335,7 +335,7 @@ class Report:
                     told.add((weights, begin))
         return [{"name": name, "valid_from": begin} for name, begin in told]
 
-    def came_and_went(self) -> Answer:
+    def entered_and_exited(self) -> Answer:
         if len(self.archive.runs) < 2:
             return []
         old, new = self.archive.runs
@@ -485,7 +485,7 @@ def means(rows: Sequence[Row]) -> dict[str, Any]:
         **columns,
         **{name: mean([row[name] for row in rows]) for name in ("confidence", "tools")},
         "cache_warming_up": sum(row["cache_warming_up"] for row in rows),
-        "worth_sharing": sum(row["share_at_threshold"] for row in rows),
+        "at_threshold": sum(row["share_at_threshold"] for row in rows),
         "low_diversity_penalty": mean([float(row["low_diversity_penalty"]) for row in rows]),
     }
 
@@ -505,12 +505,12 @@ def differences_from_others(rows: Sequence[Row], column: str) -> Answer:
 def _domain(rows: list[Row]) -> Answer:
     scores = [row["score"] for row in rows]
     middle = math.fsum(scores) / len(scores)
-    repeats = sum((row["max_similarity"] or 0) >= 0.95 for row in rows)
+    near_repeats = sum((row["max_similarity"] or 0) >= 0.95 for row in rows)
     return [
         {
             **means(rows),
             **spread(scores),
-            "repeats": repeats / len(rows),
+            "near_repeats": near_repeats / len(rows),
             "novelty_warming_up": mean([row["novelty"] for row in rows if row["cache_warming_up"]]),
             "novelty_after": mean([row["novelty"] for row in rows if not row["cache_warming_up"]]),
             "deviation": math.sqrt(math.fsum((s - middle) ** 2 for s in scores) / len(scores)),

@@ -51,7 +51,7 @@ class Settings:
         return merged
 
     def at(self, moment: datetime) -> dict[str, Weights]:
-        """The weights in force at a time, by name."""
+        """The weights at a time, by name."""
         begun = {
             name: [weights for begin, weights in versions if begin is None or begin <= moment]
             for name, versions in self.versions.items()
@@ -129,7 +129,7 @@ def effects(row: Mapping[str, Any], value: float) -> list[float]:
     return [value, first, second, third]
 
 
-def in_force(settings: Settings, domain: str, moment: datetime) -> tuple[str, Weights]:
+def weights_at(settings: Settings, domain: str, moment: datetime) -> tuple[str, Weights]:
     now = settings.at(moment)
     name = domain if domain in now else "default"
     return name, now[name]
@@ -137,7 +137,7 @@ def in_force(settings: Settings, domain: str, moment: datetime) -> tuple[str, We
 
 def weighted(row: Mapping[str, Any], settings: Settings) -> Score:
     """The profile and the score of a row with its dimensions."""
-    name, weights = in_force(settings, row["task_domain"], row["created_at"])
+    name, weights = weights_at(settings, row["task_domain"], row["created_at"])
     value = composite(row, weights)
     score = overridden(row, value)
     return {
@@ -175,7 +175,7 @@ class Cache:
             "max_similarity": similarity,
             "nearest_trace_id": first and first[2],
             "nearest_age_s": first and (now - first[1]).total_seconds(),
-            "cache_size": len(left),
+            "cached_vectors": len(left),
             "cache_warming_up": len(left) < self.settings.cache_size
             and (self.settings.ttl is None or now < (self.first or now) + self.settings.ttl),
         }
@@ -207,7 +207,7 @@ def replayed(
     for number, (row, trace, text) in enumerate(zip(rows, traces, texts, strict=True)):
         now, group = moment_of(trace), group_of(row, settings.cache_by)
         cache = caches.setdefault(group, Cache(settings))
-        met: Score = {"novelty": 0.5, "cache_size": 0, "cache_warming_up": False}
+        met: Score = {"novelty": 0.5, "cached_vectors": 0, "cache_warming_up": False}
         if trace["id"] in restarts:
             cache.entries.clear()
         if vectors is not None:

@@ -117,7 +117,7 @@ def _bin(side: str, row: Row) -> dict[str, Any]:
 def numerals(finding: Finding) -> Iterator[str]:
     """The numbers of a sentence, as it has them; those of names are none of its own."""
     text = "|".join(part for part in finding.parts if not isinstance(part, Untrusted))
-    if finding.code == "repeats":
+    if finding.code == "near_repeats":
         text = text.replace("similarity of 0.95", "")
     yield from re.findall(r"(?<!\w)[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?(?:-\d\d-\d\d)?%?", text)
 

@@ -22,7 +22,7 @@ def variants(state: State, caches: Sequence[Cache], thresholds: Sequence[float])
             **dict(zip(("cache_by", "cache_size", "ttl"), cache, strict=True)),
             "task_domain": domain,
             "threshold": threshold,
-            "in_force": own == state.settings,
+            "is_current": own == state.settings,
             **_scores(state, swept, own.threshold, domain),
             **_recorded(swept, domain),
         }
@@ -49,7 +49,7 @@ def _scores(state: State, swept: State, new: float, domain: str | None) -> Row:
         "mean_novelty": mean([row["novelty"] for row in _of(swept.scores, domain)]),
         "mean_score": mean(rows),
         "rank_correlation": rank_correlation(now, rows),
-        "worth_sharing": sum(b >= new for b in rows),
+        "at_threshold": sum(b >= new for b in rows),
         "now_reach": sum(b >= new and a < old for a, b in pairs),
         "no_longer_reach": sum(b < new and a >= old for a, b in pairs),
     }

@@ -20,7 +20,7 @@ from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.reader import connect
 from tests.support.oracle.accepted_rows import Counted, File, Row, counted
-from tests.support.oracle.scoring import DIMENSIONS, Settings, in_force, replayed
+from tests.support.oracle.scoring import DIMENSIONS, Settings, replayed, weights_at
 
 _QUERIES = {
     "scores": "SELECT * EXCLUDE (run_id) FROM scores ORDER BY created_at, trace_id",
@@ -114,7 +114,7 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
     encoder = load_encoder(config.embedder)
     cache = CacheSettings(config.cache_size, config.ttl)
     for row in replayed(rows, settings):
-        name, weights = in_force(settings, row["task_domain"], row["created_at"])
+        name, weights = weights_at(settings, row["task_domain"], row["created_at"])
         yield row | {
             "profile_id": WeightProfile(name, *weights).profile_id,
             "encoder_id": encoder.encoder_id if encoder else "none",

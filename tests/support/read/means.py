@@ -6,8 +6,8 @@ import duckdb
 import polars as pl
 
 from kp_batch.warehouse.questions import statements
-from tests.support.oracle.doubts import DIMENSIONS
 from tests.support.oracle.measures import MEASURES, PERIODS, SHARES
+from tests.support.oracle.uncertainty import DIMENSIONS
 
 QUESTIONS = (
     "changes_by",

@@ -34,7 +34,7 @@ _TYPES = {
     "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("report.run_summary", "Summary"),
     "score": ("operations.score", "ScoredLine"),
-    "settings": ("operations.settings_in_force", "SettingsInForce"),
+    "settings": ("operations.current_settings", "CurrentSettings"),
     "similar": ("operations.similar", "SimilarLine"),
     "status": ("operations.status", "WarehouseStatus"),
     "sweep": ("operations.sweep_result", "Sweep"),

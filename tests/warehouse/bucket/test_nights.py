@@ -181,5 +181,5 @@ def test_what_a_rollback_undid_is_refused_on_every_machine(
     assert "cache_size 1 (line " in found["brings_back"][0]
     assert other.night().how == (1, "refused", "rolled_back")
     assert project.last_run() == ("refused", "rolled_back")
-    assert other.night("--accept").how == (0, "done", None)
+    assert other.night("--ignore-rollback").how == (0, "done", None)
     assert project.night().how == (0, "nothing_to_do", None)

@@ -165,7 +165,7 @@ def test_a_preview_stores_nothing_in_a_bucket_and_keeps_its_vectors_here(
         settings = RescoreConfig.model_validate({**options, "threshold": 0.2, "preview": True})
         previewed = preview(effective_config(settings))
         assert previewed.comparison
-        assert (previewed.comparison.only_in_second, previewed.counts.embedded) == (1, 1)
+        assert (previewed.comparison.only_after, previewed.counts.embedded) == (1, 1)
         assert {**etags(), "kp.lock": ""} == {**before, "kp.lock": ""}
         after = rescore_archive(effective_config(RescoreConfig.model_validate(options)))
     assert after.counts.embedded == 0
@@ -766,7 +766,7 @@ def test_commands_take_the_url_of_a_warehouse(
 ) -> None:
     words = ("run", archive, "--embedder", "hashing", "--report")
     done = kp_batch(fresh, *words, url=f"{fresh.url}/")
-    assert "of 60 traces restated" in done.stdout
+    assert "of 60 traces rescored" in done.stdout
     assert "kp-batch: object storage: " in done.stderr
     assert f"the report is in {fresh.url}/report.html" in done.stderr
     assert b"<html" in store_at(fresh.url).read("report.html")[0]

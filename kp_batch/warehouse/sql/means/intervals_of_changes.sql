@@ -39,7 +39,7 @@ deviates AS (
     SELECT *, kp.normal_deviate(y, df) AS deviate
     FROM unlikely
 ),
-doubts AS (
+uncertainties AS (
     SELECT *, kp.two_sided(deviate) AS p_value, kp.student_t(df) * error AS margin
     FROM deviates
 ),
@@ -48,7 +48,7 @@ ranked AS (
         *,
         count(p_value) OVER (PARTITION BY asked_together) AS asked,
         row_number() OVER (PARTITION BY asked_together ORDER BY p_value NULLS LAST) AS place
-    FROM doubts
+    FROM uncertainties
 )
 SELECT
     *,

@@ -1,5 +1,5 @@
 -- The jackknife takes a share of 0 or 1 for certain, so that shares have Wilson's interval, and
--- overconfidence has the doubt of the success share: `alike` is how success goes with confidence, pulled
+-- overconfidence has the uncertainty of the success share: `alike` is how success goes with confidence, pulled
 -- to 0 by four tasks of which nothing is known.
 CREATE MACRO intervals_of_means(sums) AS TABLE
 WITH means AS (
@@ -13,7 +13,7 @@ degrees AS (
         kp.effective_traces(between_tasks, mean, traces, tasks, squares) AS share_of
     FROM means
 ),
-doubts AS (
+uncertainties AS (
     SELECT
         *,
         t * sqrt((tasks - 1) / tasks * shift_squares) AS margin,
@@ -36,7 +36,7 @@ of_both AS (
             / nullif(sqrt(success_squares * confidence_squares), 0),
             0
         ))) AS alike
-    FROM doubts
+    FROM uncertainties
     WINDOW of_key AS (PARTITION BY key)
 )
 SELECT

@@ -29,8 +29,8 @@ means AS (
         agent_id,
         any_value(traces) AS traces,
         any_value(tasks) AS tasks,
-        any_value(mean) FILTER (measure = 'confidence') AS stated,
-        any_value(mean) FILTER (measure = 'success') AS happened,
+        any_value(mean) FILTER (measure = 'confidence') AS mean_confidence,
+        any_value(mean) FILTER (measure = 'success') AS success_rate,
         any_value(mean) FILTER (measure = 'overconfidence') AS overconfidence,
         any_value(low) FILTER (measure = 'overconfidence') AS overconfidence_low,
         any_value(high) FILTER (measure = 'overconfidence') AS overconfidence_high
@@ -41,7 +41,7 @@ SELECT
     means.*,
     expected_error,
     brier_score,
-    1 - brier_score / nullif(happened * (1 - happened), 0) AS brier_skill,
+    1 - brier_score / nullif(success_rate * (1 - success_rate), 0) AS brier_skill,
     constant
 FROM errors
 JOIN means
@@ -49,4 +49,4 @@ JOIN means
         IS NOT DISTINCT FROM (means.task_domain, means.agent_id)
 ORDER BY ALL;
 
-COMMENT ON VIEW confidence_calibration IS 'Is the stated confidence worth its weight? By domain and agent: stated against happened; overconfidence: their difference, with a 95% interval; expected_error: the mean gap over the ten bins of confidence (confidence_bin); the Brier score, and its skill over always stating the base rate, null where that is 0 or 1. constant: the same value is always stated, so that nothing can be learnt from it.';
+COMMENT ON VIEW confidence_calibration IS 'Is the stated confidence worth its weight? By domain and agent: mean_confidence, the mean of what is stated, and success_rate; overconfidence: their difference, with a 95% interval; expected_error: the mean gap over the ten bins of confidence (confidence_bin); the Brier score, and its skill over always stating the base rate, null where that is 0 or 1. constant: the same value is always stated, so that nothing can be learnt from it.';

@@ -10,7 +10,7 @@ SELECT
     recorded_score,
     score,
     score_if_empty,
-    cache_size,
+    cached_vectors,
     source_file
 FROM (
     SELECT

@@ -25,7 +25,7 @@ SELECT
     max_similarity,
     nearest_trace_id,
     nearest_age_s,
-    cache_size,
+    cached_vectors,
     single_thought,
     recovery_bonus,
     low_diversity_penalty,

@@ -28,4 +28,4 @@ SELECT
         AS other_score
 FROM weighted;
 
-COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, also those that no score bears? Each as it is in force at the time of the trace.';
+COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, also those that no score bears? Each as it is at the time of the trace.';

@@ -53,7 +53,7 @@ SELECT
     meets_threshold::INTEGER AS share_at_threshold,
     coalesce(max_similarity >= 0.95, false)::INTEGER AS near_repeats,
     cache_warming_up::INTEGER AS cache_warming_up,
-    share_of_cache(cache_group, task_domain, place, cache_size) AS cache_share_of_domain
+    share_of_cache(cache_group, task_domain, place, cached_vectors) AS cache_share_of_domain
 FROM placed AS trace
 JOIN kp.profiles AS weights USING (profile_id);
 

@@ -22,7 +22,7 @@ _DONE = """
 _TABLES = ("profiles", "audits")  # settings of which each entry is listed
 
 
-class SettingsInForce(Rows):
+class CurrentSettings(Rows):
     """The settings that the next run of a warehouse computes scores with, and which run set them.
 
     A name is one of `settings.Settings`, or `weights of` a profile, or an `audit`.
@@ -36,7 +36,7 @@ class SettingsInForce(Rows):
         yield Table(_table(self))
 
 
-def settings(warehouse: Path, project: ProjectFile | None = None) -> SettingsInForce:
+def settings(warehouse: Path, project: ProjectFile | None = None) -> CurrentSettings:
     """List the settings that the next run has, the weights by profile, and each audit.
 
     Args:
@@ -61,10 +61,10 @@ def settings(warehouse: Path, project: ProjectFile | None = None) -> SettingsInF
         unbroken = takewhile(lambda run: run[1].get(name) == value, runs)
         return next(reversed([run_id for run_id, _ in unbroken]), None)
 
-    in_force = _of_project(project) if project else _of_warehouse(runs[0][1])
-    return SettingsInForce(
+    current = _of_project(project) if project else _of_warehouse(runs[0][1])
+    return CurrentSettings(
         {"name": name, "value": value, "run_id": setter(name, value), "source": source}
-        for name, value, source in in_force
+        for name, value, source in current
     )
 
 

@@ -1,4 +1,4 @@
-"""Means and their doubt, from the definitions: what is left out is really left out."""
+"""Means and their uncertainty, from the definitions: what is left out is really left out."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,7 +98,7 @@ def _gap(row: Row) -> float:
 
 
 def gap_interval(rows: Sequence[Row]) -> tuple[float | None, float | None]:
-    """By Newcombe: what is stated has the jackknife's doubt, what happened has Wilson's."""
+    """By Newcombe: what is stated has the jackknife's uncertainty, what happened has Wilson's."""
     stated, happened = itemgetter("confidence"), itemgetter("success")
     (least, most), (low, high) = interval(rows, stated), share_interval(rows, happened)
     if least is None or most is None or low is None or high is None:

@@ -1,4 +1,4 @@
-"""How often the intervals of `means_by` cover the truth: `python -m tests.bench.doubt`.
+"""How often the intervals of `means_by` cover the truth: `python -m tests.bench.uncertainty`.
 
 A cell is a number of tasks, equally often attempted or by Pareto's law, and a mean, or a share
 whose attempts at one task are alike by so much. Each is drawn 2,000 times; every draw is one group

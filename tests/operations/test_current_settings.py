@@ -12,7 +12,7 @@ import kp_batch.planning.scorer
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
-from kp_batch.operations.settings_in_force import settings
+from kp_batch.operations.current_settings import settings
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.excess import LimitInputs, exceeded_limits
 from kp_batch.planning.explain_plan import plan_text
@@ -99,14 +99,14 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(new: Path) -> None:
     assert rescored(new).run_id is None
     third = rescored(new, threshold=0.5).run_id
     assert kept(new) == before | {"threshold": 0.5}
-    in_force = {
+    current = {
         setting["name"]: (setting["value"], setting["run_id"])
         for setting in settings(new / "warehouse")
     }
-    assert in_force["embedder"] == ("hashing", first)
-    assert in_force["threshold"] == (0.5, third)
-    assert in_force["weights of legal"] == (legal["legal"], second)
-    assert in_force["weights of code"][1] == first
+    assert current["embedder"] == ("hashing", first)
+    assert current["threshold"] == (0.5, third)
+    assert current["weights of legal"] == (legal["legal"], second)
+    assert current["weights of code"][1] == first
     shown = invoke("settings", "--warehouse", new / "warehouse").stdout.splitlines()
     assert shown[0].split() == ["embedder", "hashing", "warehouse", "since", "run", first]
     assert "complexity 0.25, novelty 0.25" in shown[-1]
@@ -148,7 +148,7 @@ def test_what_another_kp_batch_or_other_model_files_change_is_named(
     monkeypatch.setattr(Hashing, "encoder_id", "hashing-other-v1")
     formulas = kp_batch.planning.scorer.FORMULAS
     monkeypatch.setitem(formulas, "scoring", formulas["scoring"] + 1)
-    assert rescored(done).counts.restated == 5
+    assert rescored(done).counts.rescored == 5
     assert [(reason["code"], reason["of"], reason["words"]) for reason in reasons(done)] == [
         ("formula", "scoring", f"formula of scoring 1 {TO} 2"),
         ("model_files", None, f"files of the model hashing-384 {TO} hashing-other"),

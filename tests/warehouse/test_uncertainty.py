@@ -1,4 +1,4 @@
-"""The doubt of means: its distributions against SciPy, and how often its intervals cover."""
+"""The uncertainty of means: its distributions against SciPy, and how often its intervals cover."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from kp_batch.warehouse.catalog import create_macros
-from tests.bench.doubt import Cell, Coverage, coverage
+from tests.bench.uncertainty import Cell, Coverage, coverage
 from tests.support.read.means import ask_of
 
 
@@ -44,7 +44,7 @@ def test_a_p_value_is_that_of_scipy(connection: duckdb.DuckDBPyConnection) -> No
         assert math.isclose(value, 2 * stats.t.sf(*pair), abs_tol=3e-6), pair
 
 
-def test_the_doubt_of_what_is_the_same_on_both_sides_is_none(
+def test_the_uncertainty_of_what_is_the_same_on_both_sides_is_none(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     sides = [0.1 + number / 1000 for number in range(800)]
@@ -91,7 +91,7 @@ def test_a_period_without_the_few_tasks_that_score_high_did_not_move(
     assert answer["high"] > 0
 
 
-def test_on_the_same_tasks_a_change_has_the_doubt_of_pairs(
+def test_on_the_same_tasks_a_change_has_the_uncertainty_of_pairs(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
     before, now = ((0.2, 0.35, 0.5, 0.3, 0.6, 0.41), (0.3, 0.4, 0.45, 0.5, 0.71, 0.61))

@@ -1,4 +1,4 @@
--- The domains that came or went between the previous run and the last one.
+-- The domains that entered or exited between the previous run and the last one.
 WITH before AS (
     FROM distributions WHERE run_id = getvariable('run_before') AND task_domain IS NOT NULL
 ),
