@@ -230,7 +230,8 @@ def check_stored(folder: Path, lacking: int, wanted: int) -> None:
     if lacking:
         raise WarehouseError(
             f"{lacking:,} of {wanted:,} vectors are not in {folder}; kp-batch run with "
-            "--restore-vectors makes them again, and changes no score"
+            "--restore-vectors makes them again, and changes no score",
+            code="missing_vectors",
         )
 
 

@@ -129,7 +129,8 @@ class _Texts:
         traces, other_encoders, objectives = self.snapshot.ask(_COUNTS).row(0)
         if not traces:
             where = shown(self.snapshot.warehouse)
-            raise WarehouseError(f"no trace is scored in {where}; run an archive first")
+            message = f"no trace is scored in {where}; run an archive first"
+            raise WarehouseError(message, code="nothing_scored")
         compared = self.count if self.count <= MAX_EXACT_TEXTS else SAMPLE_TEXTS
         hits = self._hits(compared, similarity)
         exact, near = traces - self.count, round(hits / compared * self.count)

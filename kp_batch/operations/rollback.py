@@ -226,7 +226,8 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     if Layout(now.warehouse).forgetting.exists():
         raise WarehouseError(
             f"run {name} is not published again, which may still have traces that were forgotten: "
-            "a kp-batch forget was not finished; give that command again, then this one"
+            "a kp-batch forget was not finished; give that command again, then this one",
+            code="unfinished_forget",
         )
     if target.number < now.manifest.kept_from:
         since = next(iter(available_runs(now.warehouse).restorable), None)

@@ -239,7 +239,8 @@ def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
             f"{warehouse} cannot be reached: there is no such folder; look at its path and its disk"
         )
     if not (manifest or last):
-        raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
+        message = f"{warehouse} is no warehouse; run an archive first"
+        raise WarehouseError(message, code="no_warehouse")
     if manifest:
         check_tables(manifest, warehouse)
     success = success or (_last_done(warehouse) if manifest else None)
@@ -269,7 +270,8 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     check_manifest(manifest, copy, warehouse_id)
     tried = [each for each in (there.last_run, here.last_run) if each]
     if not (manifest or tried):
-        raise WarehouseError(f"{url} is no warehouse; run an archive first")
+        message = f"{url} is no warehouse; run an archive first"
+        raise WarehouseError(message, code="no_warehouse")
     last = max(tried, key=lambda each: each.started_at, default=None)
     writer = noticed_writer(store_at(url))
     elsewhere = _elsewhere(copy, writer) if writer else None

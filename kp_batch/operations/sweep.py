@@ -89,7 +89,8 @@ def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noq
             traces = int(snapshot.ask("SELECT count(*) FROM published.scores").item())
             if not traces:
                 where = shown(warehouse)
-                raise WarehouseError(f"no trace is scored in {where}; run an archive first")
+                message = f"no trace is scored in {where}; run an archive first"
+                raise WarehouseError(message, code="nothing_scored")
             _check_keys(snapshot, groupings)
             variants: list[dict[str, Any]] = []
             with progress("replaying", traces * len(groupings), "trace") as bar:
@@ -142,7 +143,8 @@ def _replayed(
     if lacking := find_vectors(run.staging, folder):
         raise WarehouseError(
             f"{lacking:,} vectors of {scorer.encoder_id} are not in {shown(run.config.warehouse)}; "
-            f"{run.command} --restore-vectors makes them again, and changes no score"
+            f"{run.command} --restore-vectors makes them again, and changes no score",
+            code="missing_vectors",
         )
     spans = list(sweep_spans(run.staging, grouping.caches))
     check_vectors_fit(spans, stored_dimensions(folder) or 0)

@@ -151,7 +151,8 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
         # It may be under way, in a bucket: past manifests are to name files that none does by now.
         raise WarehouseError(
             "nothing is removed, as a kp-batch forget was not finished; give that command again, "
-            "then this one"
+            "then this one",
+            code="unfinished_forget",
         )
     snapshot = published(warehouse)
     runs = sorted(snapshot.runs(), key=lambda run: run.number)

@@ -60,7 +60,8 @@ def replay_timeline(run: Run, plan: Plan, executor: Executor) -> tuple[Replayed,
         return ()
     vectors = Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)
     if lacking := find_vectors(run.staging, vectors):
-        raise WarehouseError(f"{lacking:,} of the vectors are not in {vectors}; run again")
+        message = f"{lacking:,} of the vectors are not in {vectors}; run again"
+        raise WarehouseError(message, code="missing_vectors")
     replaying = with_room(replay_span, plan.spans, vectors)
     replayed: list[Replayed] = []
     with (

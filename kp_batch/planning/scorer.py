@@ -46,7 +46,8 @@ def without_encoder(warehouse: Path, so_that: str) -> KpBatchError:
     """The error of what needs vectors, where no encoder made any."""
     return KpBatchError(
         f"the scores in {shown(warehouse)} are computed without an encoder, so that {so_that}; "
-        "run the archive with an --embedder first"
+        "run the archive with an --embedder first",
+        code="no_encoder",
     )
 
 

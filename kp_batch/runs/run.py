@@ -165,6 +165,7 @@ def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:
     """
     last = last_done(published(warehouse).runs())
     if last is None:
-        raise WarehouseError(f"nothing was scored in {shown(warehouse)} yet; run an archive first")
+        message = f"nothing was scored in {shown(warehouse)} yet; run an archive first"
+        raise WarehouseError(message, code="nothing_scored")
     required = {"archive": last.config["archive"], "warehouse": str(warehouse), "note": note}
     return effective_config(RescoreConfig.model_validate(required))

@@ -152,7 +152,8 @@ def manifest_of(warehouse: Path, content: bytes) -> Manifest:
     try:
         return _parse(warehouse, content)
     except DAMAGED as error:
-        raise WarehouseError(f"{Layout(warehouse).manifest} is damaged; {LAST_REMEDY}") from error
+        message = f"{Layout(warehouse).manifest} is damaged; {LAST_REMEDY}"
+        raise WarehouseError(message, code="damaged") from error
 
 
 def check_readable(warehouse: Path, file: Path) -> None:
@@ -191,7 +192,8 @@ def require_manifest(warehouse: Path) -> Manifest:
     """
     manifest = read_manifest(warehouse)
     if manifest is None:
-        raise WarehouseError(f"{shown(warehouse)} is no warehouse; run an archive first")
+        message = f"{shown(warehouse)} is no warehouse; run an archive first"
+        raise WarehouseError(message, code="no_warehouse")
     return manifest
 
 
@@ -264,8 +266,9 @@ def past_manifest(warehouse: Path, name: str) -> Manifest:
             raise ValueError("no name of a manifest")
         return _parse(warehouse, path.read_bytes())
     except (FileNotFoundError, *DAMAGED) as error:
-        how = "gone" if isinstance(error, FileNotFoundError) else "damaged"
-        raise WarehouseError(f"{path} is {how}; {LAST_REMEDY}") from error
+        is_gone = isinstance(error, FileNotFoundError)
+        how, code = ("gone", "file_gone") if is_gone else ("damaged", "damaged")
+        raise WarehouseError(f"{path} is {how}; {LAST_REMEDY}", code=code) from error
 
 
 def read_candidate(warehouse: Path) -> Manifest | None:
@@ -285,7 +288,8 @@ def read_candidate(warehouse: Path) -> Manifest | None:
 def damaged_candidate(warehouse: Path) -> WarehouseError:
     """The error of a candidate that is damaged, or has lost files."""
     return WarehouseError(
-        f"the candidate of {shown(warehouse)} is damaged: remove its folder candidate"
+        f"the candidate of {shown(warehouse)} is damaged: remove its folder candidate",
+        code="damaged",
     )
 
 

@@ -226,13 +226,14 @@ class PublishedSnapshot:
             if len(done) >= -_BY_POSITION[name]:
                 return done[_BY_POSITION[name]]
             missing = "is done" if name == "latest" else "was done before the last one"
-            raise WarehouseError(f"there is no {name} run in {where}: none {missing}; {see}")
+            message = f"there is no {name} run in {where}: none {missing}; {see}"
+            raise WarehouseError(message, code="no_run")
         if _DASHED_YEAR.match(name):
             return _done_by(name, runs, where, see)
         matches = [run for run in runs if name and run.run_id.startswith(name)]
         exact = [run for run in matches if run.run_id == name]
         if not matches:
-            raise WarehouseError(f"there is no run {name!r} in {where}; {see}")
+            raise WarehouseError(f"there is no run {name!r} in {where}; {see}", code="no_run")
         if len(matches) > 1 and not exact:
             rest = len(matches) - _NAMES_SHOWN
             more = f" and {rest:,} more" if rest > 0 else ""

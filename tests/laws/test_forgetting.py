@@ -29,6 +29,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import published
 from tests.support.kill.removal import Killed, assert_same, of_a_full_run, said, settings_of, write
 from tests.support.oracle.tables import tables
+from tests.support.read.errors import fails_with
 
 pytestmark = pytest.mark.slow
 
@@ -265,7 +266,7 @@ def test_a_forget_that_is_killed_at_any_call_is_finished_by_the_same_command(
         for run in warehouse.runs:
             warehouse.as_of(run)  # all files are there
         if Layout(warehouse.path).forgetting.exists():
-            with pytest.raises(WarehouseError, match="a kp-batch forget was not finished"):
+            with fails_with(WarehouseError, "unfinished_forget"):
                 rollback(warehouse.path, warehouse.runs[0])
         forget(warehouse.path, FORGOTTEN[:1])
         assert_kept(warehouse, before)

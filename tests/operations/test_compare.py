@@ -30,6 +30,7 @@ from tests.support import GOLDEN
 from tests.support.make.archives import step, trace, write_jsonl, write_parquet
 from tests.support.make.runs import config
 from tests.support.processes.commands import invoke
+from tests.support.read.errors import fails_with
 from tests.support.read.folders import keep, restore
 from tests.support.read.schemas import TypeAdapter
 
@@ -610,10 +611,10 @@ def test_an_unknown_run_is_reported(
 ) -> None:
     two, known, _ = moved
     first, second = (known if run == "known" else "20260101T000000Z-abcdef" for run in runs)
-    with pytest.raises(WarehouseError, match=r"there is no run '20260101T000000Z-abcdef'"):
+    with fails_with(WarehouseError, "no_run"):
         compared(two.warehouse, first, second, force=force)
 
 
 def test_no_warehouse_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(WarehouseError, match="run an archive first"):
+    with fails_with(WarehouseError, "no_warehouse"):
         compared(tmp_path, "one", "two")

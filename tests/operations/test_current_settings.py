@@ -27,6 +27,7 @@ from tests.support.make.nights import Night
 from tests.support.make.profiles import LEGAL
 from tests.support.make.runs import config, least
 from tests.support.processes.commands import invoke
+from tests.support.read.errors import fails_with
 from tests.support.read.folders import keep, restore
 from tests.support.read.queries import ask_rows
 
@@ -120,7 +121,7 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(new: Path) -> None:
 
 def test_a_failed_run_changes_no_setting(new: Path) -> None:
     write_jsonl(new / "bad" / "b.jsonl", [trace(id="")])
-    with pytest.raises(ArchiveError, match="none of the archive's"):
+    with fails_with(ArchiveError, "nothing_to_score"):
         rescored(new, archive=(str(new / "bad"),), embedder="hashing", threshold=0.1)
     assert kept(new) == {}
     rescored(new, embedder="hashing")
@@ -135,9 +136,9 @@ def test_a_failed_run_changes_no_setting(new: Path) -> None:
 @pytest.mark.telling
 def test_what_cannot_begin_leaves_no_run(done: Path) -> None:
     before = read_manifest(done / "warehouse")
-    with pytest.raises(ArchiveError, match="no Parquet or JSONL file"):
+    with fails_with(ArchiveError, "no_archive"):
         rescored(done, archive=(str(done / "nothing"),))
-    with pytest.raises(EncoderError, match="is neither minilm, hashing or none"):
+    with fails_with(EncoderError, "encoder"):
         rescored(done, embedder=str(done / "nothing"))
     assert read_manifest(done / "warehouse") == before
 
@@ -178,7 +179,7 @@ def test_what_became_of_files_is_reported_by_number(done: Path) -> None:
 
 
 def test_settings_of_no_warehouse_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(WarehouseError, match="is no warehouse"):
+    with fails_with(WarehouseError, "no_warehouse"):
         settings(tmp_path)
 
 

@@ -29,6 +29,7 @@ from kp_batch.stopping import pause
 from kp_batch.warehouse.snapshot import published
 from tests.support.make.archives import lines
 from tests.support.make.hourly import WORDS, of_several_caches, said, settings_of, write
+from tests.support.read.errors import fails_with
 from tests.support.read.folders import contents, keep, restore
 
 NOON = datetime(2026, 1, 20, 12, tzinfo=UTC)
@@ -392,7 +393,7 @@ def test_a_warehouse_has_its_own_settings_but_other_weights_may_be_given(
     session.reset()
     with pytest.raises(ValueError, match="the clock runs backwards"):
         session.evaluate(came("a", "fix it"), datetime(2026, 1, 5, tzinfo=UTC))
-    with pytest.raises(WarehouseError, match="no warehouse"):
+    with fails_with(WarehouseError, "no_warehouse"):
         Session(made.warehouse / "none")
 
 

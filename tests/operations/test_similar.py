@@ -23,6 +23,7 @@ from tests.support.make.archives import lines, trace, write_jsonl
 from tests.support.make.encoders import set_encoder
 from tests.support.make.hourly import WORDS, eight_kept, said, settings_of, write
 from tests.support.processes.commands import invoke
+from tests.support.read.errors import fails_with
 from tests.support.read.folders import contents, restore
 
 pytestmark = pytest.mark.slow
@@ -142,9 +143,9 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(eight: Path) -> None:
 def test_without_an_encoder_there_is_nothing_to_compare(tmp_path: Path) -> None:
     write(tmp_path, *range(3))
     rescore_archive(settings_of(tmp_path, embedder="none"))
-    with pytest.raises(KpBatchError, match=r"without an encoder, .* with an --embedder first"):
+    with fails_with(KpBatchError, "no_encoder"):
         found(tmp_path, "t1")
-    with pytest.raises(KpBatchError, match=r"without an encoder"):
+    with fails_with(KpBatchError, "no_encoder"):
         list(similar_to_lines(tmp_path / "warehouse", lines(trace()), datetime.now(UTC), 1))
 
 

@@ -44,6 +44,7 @@ from tests.support.make.runs import config
 from tests.support.make.sample import write_sample
 from tests.support.processes.buckets import Machine
 from tests.support.processes.commands import check_signal, invoke, linux, working
+from tests.support.read.errors import fails_with
 from tests.support.read.folders import keep, listing, restore
 from tests.support.read.queries import ask_rows
 from tests.support.read.schemas import TypeAdapter
@@ -266,12 +267,12 @@ def test_missing_vectors_are_made_by_what_the_message_says(scored: RescoreConfig
 
 def test_a_warehouse_without_an_encoder_has_no_vectors_to_sweep(scored: RescoreConfig) -> None:
     rescore_archive(scored.model_copy(update={"embedder": "none"}))
-    with pytest.raises(KpBatchError, match=r"without an encoder, .* with an --embedder first"):
+    with fails_with(KpBatchError, "no_encoder"):
         swept(scored.warehouse)
 
 
 def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
-    with pytest.raises(WarehouseError, match="is no warehouse; run an archive first"):
+    with fails_with(WarehouseError, "no_warehouse"):
         swept(tmp_path)
     lone = write_jsonl(tmp_path / "a.jsonl", [trace(id="lone")])
     rescore_archive(config(tmp_path, lone))

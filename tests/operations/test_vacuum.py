@@ -49,6 +49,7 @@ from tests.support.make.publications import Draft, files_of
 from tests.support.make.vector_stores import Opened
 from tests.support.oracle.tables import tables
 from tests.support.processes.holder import HOLD, holding
+from tests.support.read.errors import fails_with
 from tests.support.read.folders import keep, listing, restore
 from tests.support.read.queries import ask_rows
 
@@ -302,7 +303,7 @@ def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
 def test_neither_vacuum_nor_forget_waits_for_another_writer(nights: ThreeRuns) -> None:
     before = parquet(nights.warehouse), published(nights.warehouse)
     with holding(HOLD, nights.warehouse) as holder:
-        refusal = rf"another run is writing.*process {holder.pid} "
+        refusal = f"process {holder.pid} "
         with pytest.raises(WarehouseError, match=refusal):
             nights.vacuum(0)
         with pytest.raises(WarehouseError, match=refusal):
@@ -377,7 +378,7 @@ def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(nights:
 @pytest.mark.parametrize("work", [vacuum, forget])
 def test_where_no_warehouse_is_nothing_is_made(tmp_path: Path, work: Any) -> None:
     rest = ([SECRET],) if work is forget else (timedelta(days=1), datetime.now(UTC))
-    with pytest.raises(WarehouseError, match=r"(is no warehouse|was scored in).*archive first"):
+    with fails_with(WarehouseError, "no_warehouse"):
         work(tmp_path / "none", *rest)
 
 

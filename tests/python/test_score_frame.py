@@ -45,6 +45,7 @@ from tests.support.oracle.answers import assert_same
 from tests.support.oracle.drawn import _settings, _trace
 from tests.support.oracle.history import _file_of, ttl_text
 from tests.support.oracle.scoring import DIMENSIONS, Settings, replayed
+from tests.support.read.errors import fails_with
 from tests.support.read.queries import ask
 
 HOUR = timedelta(hours=1)
@@ -225,9 +226,9 @@ def test_faults_of_settings_are_told_by_their_names(settings: dict[str, Any], me
 def test_other_errors_are_those_of_a_run() -> None:
     with pytest.raises(ProfileError, match="the table of profiles that was given has"):
         kp.score(FAULTY, profiles={"code": {"novelty": 2}})
-    with pytest.raises(EncoderError, match="is neither minilm, hashing or none"):
+    with fails_with(EncoderError, "encoder"):
         kp.score(FAULTY, embedder="/nowhere")
-    with pytest.raises(ArchiveError, match="no Parquet or JSONL file at '/nowhere'"):
+    with fails_with(ArchiveError, "no_archive"):
         kp.score("/nowhere", embedder="none")
     without = pl.DataFrame(table(FAULTY)).drop("outcome").with_columns(task=pl.lit("text"))
     with pytest.raises(ArchiveError) as caught:
@@ -287,7 +288,7 @@ def test_a_disk_that_fills_up_is_told_without_its_folder(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(left / "kp-batch-1" / "traces"))
 
     monkeypatch.setattr(score_frame, "take", full)
-    with pytest.raises(ResourceError, match=r"the disk of .* is full") as told:
+    with fails_with(ResourceError, "disk_full") as told:
         kp.score(FAULTY, embedder="none")
     assert str(left) not in str(told.value)
 

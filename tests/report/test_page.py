@@ -43,6 +43,7 @@ from tests.support.processes.browser import (
     opened_in,
     wait_for,
 )
+from tests.support.read.errors import fails_with
 
 pytestmark = pytest.mark.process
 
@@ -566,7 +567,7 @@ def test_a_warehouse_without_scores_has_a_page_that_says_so(
     else:
         archive = tmp_path / "a.jsonl"
         write_jsonl(archive, [trace(steps=[])])
-        with pytest.raises(ArchiveError, match="none of the archive's"):
+        with fails_with(ArchiveError, "nothing_to_score"):
             rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse))
     (tmp_path / "page.html").write_text(report(warehouse, "html"), "utf-8")
     with opened(tmp_path / "page.html") as (page, complaints):

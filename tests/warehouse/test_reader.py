@@ -32,6 +32,7 @@ from tests.support.make.publications import (
     tables,
 )
 from tests.support.make.runs import config
+from tests.support.read.errors import fails_with
 from tests.support.read.folders import keep, restore
 
 pytestmark = pytest.mark.slow
@@ -195,7 +196,7 @@ def test_asking_of_the_past_changes_nothing(
 @pytest.mark.usefixtures("runs_by_night")
 def test_an_unknown_run_is_reported(folder: Path, run_id: str) -> None:
     with (
-        pytest.raises(WarehouseError, match=r"^there is no run .*; see: kp-batch runs") as caught,
+        fails_with(WarehouseError, "no_run") as caught,
         connect(folder / "warehouse", run_id),
     ):
         pass

@@ -9,6 +9,7 @@ from kp_batch.errors import BusyError
 from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse import lock
 from kp_batch.warehouse.lock import NOTICE, locked, noticed, noticed_writer
+from tests.support.read.errors import fails_with
 
 pytestmark = pytest.mark.process
 
@@ -21,7 +22,7 @@ def store(bucket: str) -> Store:
 @pytest.mark.telling
 def test_a_writer_is_heeded_until_it_ends(store: Store) -> None:
     with noticed(store, "copy"):
-        with pytest.raises(BusyError, match="another run is writing"), noticed(store, "other"):
+        with fails_with(BusyError, "busy"), noticed(store, "other"):
             pass
         assert (noticed_writer(store) or {})["copy"] == "copy"
     assert noticed_writer(store) is None
@@ -47,7 +48,7 @@ def test_the_clone_of_a_machine_waits_like_any_other(
 ) -> None:
     with noticed(store, "copy"):
         monkeypatch.setattr(lock.socket, "gethostname", lambda: "clone")
-        with pytest.raises(BusyError, match="another run is writing"), noticed(store, "copy"):
+        with fails_with(BusyError, "busy"), noticed(store, "copy"):
             pass
 
 
