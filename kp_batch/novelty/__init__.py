@@ -1,1 +1,1 @@
-"""Vectors in time to novelty."""
+"""From vectors in time to novelty."""

@@ -1,6 +1,6 @@
 """The live engine's cache of recent vectors, and novelty from a similarity to it.
 
-`VectorCache` is the plain reference that `replay` equals to the bit.
+`VectorCache` is the plain reference; `replay` equals it to the bit.
 """
 
 from collections import deque
@@ -14,15 +14,15 @@ from kp_batch.arguments import typed
 from kp_batch.text import in_utc
 from kp_batch.vectors import Float32s, Float64s, cosines, nonzero, unit
 
-NO_NEIGHBOUR = 0.5  # the novelty where the cache is empty, or the trace has no vector
-NO_NEIGHBOUR_ROW = (NO_NEIGHBOUR, None, None, None, 0)  # of such a trace, as in `NOVELTY`
+NO_NEIGHBOUR = 0.5  # the novelty if the cache is empty, or the trace has no vector
+NO_NEIGHBOUR_ROW = (NO_NEIGHBOUR, None, None, None, 0)  # as in `NOVELTY`
 
 
 def novelty(max_similarity: npt.ArrayLike) -> Float64s:
-    """Novelty from the greatest cosine similarity to the cache.
+    """Return the novelty, from the greatest cosine similarity to the cache.
 
-    Formula: `1 - max_similarity`, clamped to [0, 1]; 0.5 where the similarity is NaN, as of an
-    empty cache.
+    Formula: `1 - max_similarity`, clamped to [0, 1]; 0.5 where the similarity is NaN, because the
+    cache is empty.
 
     Args:
         max_similarity: float64 of any shape.
@@ -36,7 +36,7 @@ def novelty(max_similarity: npt.ArrayLike) -> Float64s:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The most similar vector of a cache; a zero vector is similar by 0 and has no position."""
+    """The most similar vector of a cache; a zero vector has the similarity 0 and no position."""
 
     similarity: float
     position: int | None  # counted from 0 over all vectors ever added; None for a zero vector
@@ -48,15 +48,15 @@ class VectorCache:
     """A bounded first-in-first-out cache of vectors, with an optional time to live.
 
     Time is passed in, never read, and must not run backwards; without a zone it is UTC.
-    Vectors are held as float32 unit vectors (see `vectors.unit`): a cosine is a dot product.
+    Vectors are stored as float32 unit vectors (see `vectors.unit`), so a cosine is a dot product.
 
     Args:
-        max_elements: the most vectors that it holds, at least 1.
+        max_elements: capacity, at least 1.
         dimensions: the length of every vector.
-        ttl: vectors of this age or older have expired; None for no limit.
+        ttl: age at which vectors expire; None for no limit.
 
     Raises:
-        ValueError: a size below 1 or a ttl that is not positive.
+        ValueError: max_elements is below 1, or the ttl is not positive.
 
     Examples:
         >>> from datetime import UTC, datetime, timedelta
@@ -82,7 +82,7 @@ class VectorCache:
 
     @property
     def size(self) -> int:
-        """How many vectors it holds.
+        """The number of vectors in the cache.
 
         Examples:
             >>> cache.size
@@ -95,7 +95,7 @@ class VectorCache:
 
         Args:
             vector: of length `dimensions`; it is normalised.
-            now: when it comes.
+            now: the time at which it is added.
 
         Raises:
             ValueError: the vector's length is not `dimensions`, or `now` is before the last time.
@@ -110,16 +110,16 @@ class VectorCache:
     def max_cosine_similarity(
         self, query: npt.ArrayLike, now: datetime | None = None
     ) -> float | None:
-        """The greatest cosine similarity of `query` to what the cache holds at time `now`.
+        """Return the greatest cosine similarity of `query` to the vectors in the cache at `now`.
 
         Args:
             query: a vector of length `dimensions`.
-            now: the time of the question; None asks at the last time that was passed in, so that
-                nothing expires.
+            now: the time of the query; None for the last time that was passed in, so nothing
+                expires.
 
         Returns:
-            A number in -1..1 (which rounding may exceed by 1e-7), 0 against a zero vector, None if
-            the cache is empty.
+            A number from -1 to 1 (rounding may exceed this by 1e-7); 0 against a zero vector; None
+            if the cache is empty.
 
         Raises:
             ValueError: as for `add`.
@@ -132,17 +132,17 @@ class VectorCache:
         return nearest.similarity if nearest else None
 
     def nearest(self, query: npt.ArrayLike, now: datetime | None = None) -> Nearest | None:
-        """Find the most similar vector, the oldest one on a tie; see `max_cosine_similarity`.
+        """Return the most similar vector, the oldest on a tie; see `max_cosine_similarity`.
 
-        A zero vector is nobody's nearest, and none is nearest to it.
+        Zero vectors are never nearest, and have no nearest vector.
 
         Args:
-            query: as of `max_cosine_similarity`.
-            now: likewise.
+            query: see `max_cosine_similarity`.
+            now: see `max_cosine_similarity`.
 
         Returns:
-            Its `similarity`, its `position` among all that were ever added, and when it was,
-            `added_at`; None if the cache is empty.
+            `similarity`; `position`, counted over all vectors ever added; and `added_at`, the time
+            at which that vector was added. None if the cache is empty.
 
         Examples:
             >>> nearest = cache.nearest([0.6, 0.8, 0.0])
@@ -164,7 +164,7 @@ class VectorCache:
         return Nearest(float(similarities[best]), first + best, self._entries[best][0])
 
     def evict_expired(self, now: datetime) -> None:
-        """Drop the vectors that are one ttl old or older at time `now`.
+        """Drop the vectors that are one ttl old or older at `now`.
 
         Args:
             now: the time.

@@ -8,23 +8,24 @@ from datetime import timedelta
 from kp_batch.errors import SettingError
 from kp_batch.text import format_duration, parse_duration
 
-# Raised with any change to `VectorCache` or `replay` that changes a result; part of every cache_id.
+# Raise it with any change to `VectorCache` or `replay` that changes a result; part of each
+# cache_id.
 REPLAY_VERSION = 1
 
-# Values of a trace that caches may be split by; they win over a path's key of the same name.
+# Values of a trace by which caches may be split; they win over a path's key of the same name.
 CACHE_COLUMNS = ("agent_id", "framework", "task_domain")
 _NONE = "none"
-_KEYS = 20  # listed in a message, at the most
+_KEYS = 20  # that a message lists, at most
 _KEY = re.compile(r"\w[\w.-]*")
 
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """The settings that decide with which earlier vectors a trace is compared.
+    """The settings that decide which earlier vectors a trace is compared with.
 
     Args:
-        size: vectors that the cache holds, at least 1.
-        ttl: the time that a vector stays in it, in whole seconds; None for no limit.
+        size: capacity of the cache in vectors, at least 1.
+        ttl: the time for which a vector stays in it, in whole seconds; None for no limit.
     """
 
     size: int
@@ -32,7 +33,7 @@ class CacheSettings:
 
     @property
     def cache_id(self) -> str:
-        """Names these settings and this version of the replay: `fifo-SIZE-ttl-TTL-vVERSION`."""
+        """The id of these settings and this version of the replay: `fifo-SIZE-ttl-TTL-vVERSION`."""
         return f"fifo-{self.size}-ttl-{format_duration(self.ttl)}-v{REPLAY_VERSION}"
 
     @classmethod
@@ -40,7 +41,7 @@ class CacheSettings:
         """Read the settings from a cache_id of any version.
 
         Raises:
-            ValueError: the text is no cache_id.
+            ValueError: the text is not a cache_id.
         """
         match = re.fullmatch(r"fifo-([0-9]+)-ttl-(\w+)-v[0-9]+", cache_id)
         if not match:
@@ -49,13 +50,14 @@ class CacheSettings:
 
 
 def parse_cache_by(text: str) -> tuple[str, ...]:
-    """Parse the names of the values that caches are split by: `none`, or names with + between them.
+    """Parse the names of values by which caches are split: `none`, or names joined by +.
 
     Returns:
         The names in alphabetical order, each once.
 
     Raises:
-        ValueError: a name has others than letters, digits and ._-, or is none beside another.
+        ValueError: a name has characters other than letters, digits and ._-, or `none` is not
+            alone.
     """
     names = sorted({name.strip() for name in text.split("+")})
     if names == [_NONE]:
@@ -69,12 +71,12 @@ def parse_cache_by(text: str) -> tuple[str, ...]:
 
 
 def check_cache_by(names: Iterable[str], keys: Collection[str], named: str = "--cache-by") -> None:
-    """Refuse names of which no trace has a value.
+    """Refuse names for which no trace has a value.
 
     Args:
-        names: as `parse_cache_by` gives them.
-        keys: those of the folders such as host=a above the archive's files.
-        named: how those who wrote them name the setting.
+        names: as `parse_cache_by` returns them.
+        keys: keys of the archive's folders, such as `host` of host=a.
+        named: the setting's name, as its user wrote it.
 
     Raises:
         SettingError: a name is unknown; the message lists the known ones.

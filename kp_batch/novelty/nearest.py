@@ -1,9 +1,9 @@
-"""The vectors nearest to each of some, by cosine: a product nominates, the exact cosine decides.
+"""Finds nearest vectors by cosine: a matrix product nominates, the exact cosine decides.
 
-A matrix product's last bits vary with its shape, the threads and the library. So it only nominates:
-every pair within a band of a query's greatest similarity. `vectors.cosines` decides between them.
-The result is the same to the bit, however the vectors are cut into tiles and the queries into
-blocks. A change here that changes a result raises `settings.REPLAY_VERSION`.
+The last bits of a matrix product vary with its shape, the threads and the library. So it only
+nominates every pair within a band of a query's greatest similarity. `vectors.cosines` decides
+between them. The result is the same to the bit, however the vectors are cut into tiles and the
+queries into blocks. A change here that changes a result raises `settings.REPLAY_VERSION`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,21 +15,21 @@ from kp_batch.stopping import look
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, nonzero
 
 # Rows (queries) of one product: an eighth of the widest window, within these bounds. Longer blocks
-# multiply faster, but more of their pairs are in no window.
+# multiply faster, but more of their pairs lie outside all windows.
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 256
-# Columns of one product: it stays in a core's cache until it is looked at, and bounds the memory,
-# however large the windows are. With 256 queries it is 2 MB.
+# Columns of one product: it stays in a core's cache until it is searched, and bounds the memory for
+# windows of any size: 2 MB with 256 queries.
 BLOCK_COLUMNS = 2_048
 BATCH_PAIRS = 256  # compared at once, since they are copied
-# Looked at once for equal vectors, since they are copied: 512 x 384 float64 stay in a core's cache.
+# Searched at once for equal vectors, since they are copied: 512 x 384 float64 fit a core's cache.
 _ROWS = 512
 
-# float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
-# no true maximum and nominates few others.
+# float32 products of unit vectors were off by at most 1.3e-6. A band of 1e-5 misses no true maximum
+# and nominates few others.
 BAND = np.float32(1e-5)
-# float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is surely enough.
+# float64 products are off by at most `dimensions * 2**-53`, and so are cosines: 1e-9 is safe.
 _NARROW_BAND = 1e-9
-# So many pairs cost as much in a float64 product as one of them by `cosines`.
+# In a float64 product, this many pairs cost as much as one pair by `cosines`.
 PAIRS_PER_COSINE = 16
 _NONE = np.float32(-np.inf)
 _END = np.iinfo(np.int64).max
@@ -39,15 +39,15 @@ _Pairs = tuple[Int64s, Int64s]  # of queries and columns
 
 @dataclass(frozen=True)
 class Windows:
-    """The columns that each query is compared with: those of `[first, end)` but `without`.
+    """The columns that each query is compared with: `[first, end)`, except for `without`.
 
-    Each of shape (queries,); `first` and `end` ascend.
+    Each array has shape (queries,); `first` and `end` ascend.
     """
 
     first: Int64s
     end: Int64s
-    without: Int64s | None = None  # a column, -1 for none
-    wanted: Bools | None = None  # the others find nothing; None for all
+    without: Int64s | None = None  # a column, or -1
+    wanted: Bools | None = None  # which queries to search for; None for all
 
     @classmethod
     def all(cls, queries: int, without: Int64s | None = None) -> "Windows":
@@ -71,9 +71,9 @@ class Matches:
 
     @property
     def max_similarity(self) -> Float64s:
-        """As `VectorCache.max_cosine_similarity` has it, NaN for None: float64, shape (queries,).
+        """As `VectorCache.max_cosine_similarity`, NaN for None: float64, shape (queries,).
 
-        The similarity 0 of a zero vector beats negative ones. Where there is no column, all vectors
+        The similarity 0 of a zero vector beats negative ones. If no column is nearest, all vectors
         of the window are zero, or the query is.
         """
         best = self.cosines[:, 0]
@@ -81,7 +81,7 @@ class Matches:
         return np.where(self.met == 0, np.nan, np.where(beaten, 0.0, best))
 
     def joined(self, earlier: "Matches") -> "Matches":
-        """The nearest, for k = 1, of these columns and of earlier ones."""
+        """Combine with the result for earlier columns, for k = 1."""
         wins = earlier.cosines >= self.cosines
         return Matches(
             np.where(wins, earlier.columns, self.columns),
@@ -98,20 +98,20 @@ def nearest(
     bound: float | None = None,
     windows: Windows | None = None,
 ) -> Matches:
-    """Find the k columns whose cosine to each query is the greatest; of equal ones, the first.
+    """Find the k columns with the greatest cosine to each query; among equals, the first.
 
-    A zero vector is nobody's nearest, and none is nearest to it.
+    Zero vectors are never nearest, and have no nearest column.
 
-    With a bound, any k columns that reach it will do: a query that has as many is compared no
-    further. A column reaches it by its cosine, or by being equal: rounding may leave the cosine of
-    equal vectors below 1, so theirs counts as 1 at least.
+    With a bound, any k columns that reach it will do, and the search for a query ends when it has
+    them. A column reaches the bound by its cosine, or because it equals the query: rounding may
+    leave the cosine of equal vectors below 1, so it counts as at least 1.
 
     Args:
         queries: float32, shape (queries, dimensions), unit or zero rows.
         tiles: the columns in their order, some at a time: float32, shape (columns, dimensions),
             unit or zero rows.
         k: at least 1.
-        bound: the least cosine, above 0 and at most 1.
+        bound: the smallest cosine that is enough, above 0 and at most 1.
         windows: the columns that each query is compared with; None for all.
     """
     own = windows or Windows.all(len(queries))
@@ -129,7 +129,7 @@ def nearest(
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some columns that follow each other."""
+    """Some consecutive columns."""
 
     vectors: Float32s
     begin: int  # the number of the first
@@ -139,9 +139,9 @@ class _Tile:
 
 @dataclass
 class _Search:
-    """The nearest columns of some queries, among those that they have met so far.
+    """The nearest columns of some queries, among the columns compared so far.
 
-    Pairs are copied into memory that is reused: fresh memory costs more than the arithmetic, and
+    Pairs are copied into memory that is reused: new memory costs more than the arithmetic, and
     makes threads wait for each other.
     """
 
@@ -149,7 +149,7 @@ class _Search:
     k: int
     bound: float | None
     windows: Windows
-    is_open: Bools  # the queries that are compared further
+    is_open: Bools  # the queries that are still compared
     zeros: list[Int64s] = field(default_factory=list[Int64s])  # columns
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ class _Search:
         high = int(np.searchsorted(self.windows.first, begin + len(vectors)))
         if not (open_ := low + np.flatnonzero(self.is_open[low:high])).size:
             return
-        # Of equal columns only the oldest of a window counts, so that repeats are cheap.
+        # Of equal columns only the oldest of a window counts, so repeats are cheap.
         are_dropped = self.k == 1 and self.windows.without is None
         twin = _previous_equal(vectors) if are_dropped else np.full(len(vectors), -1)
         twin[twin >= 0] += begin
@@ -185,7 +185,7 @@ class _Search:
         return Matches(self.columns, self.cosines, self._number(every), self._number(zeros))
 
     def _number(self, columns: Int64s) -> Int64s:
-        """How many of some columns are in each window."""
+        """Return how many of some columns are in each window."""
         own = self.windows
         low, high = np.searchsorted(columns, own.first), np.searchsorted(columns, own.end)
         number = np.maximum(high - low, 0)
@@ -195,9 +195,9 @@ class _Search:
         return number - (is_inside & np.isin(own.without, columns))
 
     def _nominated(self, tile: _Tile, rows: Int64s) -> _Pairs:
-        """The pairs of a block of queries and a tile's columns that may be among the nearest.
+        """Return the pairs of a block of queries and a tile's columns that may be the nearest.
 
-        These are the true nearest and all as similar, of equal vectors only the oldest.
+        They include the true nearest, and all as similar; of equal vectors only the oldest.
         """
         columns = self._in_windows(tile, rows)
         # Copied only where they are not consecutive.
@@ -206,7 +206,7 @@ class _Search:
         self._blank_outside(product, tile.begin + columns, rows)
         least = np.maximum(_kth_greatest(product, self.k), self.cosines[rows, -1])
         least = np.maximum(least, -1 if self.bound is None else self.bound).astype(np.float32)
-        # flatnonzero is several times as fast as nonzero where hits are this rare.
+        # flatnonzero is several times as fast as nonzero if hits are this rare.
         column, row = np.divmod(np.flatnonzero(product > least - BAND), max(len(block), 1))
         is_oldest = tile.twin[columns[column]] < self.windows.first[rows[row]]
         column, row = column[is_oldest], row[is_oldest]
@@ -215,9 +215,9 @@ class _Search:
         return rows[row], columns[column]
 
     def _in_windows(self, tile: _Tile, rows: Int64s) -> Int64s:
-        """The columns in a block's windows, counted in the tile.
+        """Return the columns in a block's windows, counted in the tile.
 
-        Without zero vectors, and those that have an older equal in all windows.
+        Zero vectors are left out, and so are vectors with an older equal one in all windows.
         """
         first, last = self.windows.first[rows[[0, -1]]]
         low, high = max(int(first) - tile.begin, 0), int(self.windows.end[rows[-1]]) - tile.begin
@@ -225,7 +225,7 @@ class _Search:
         return low + np.flatnonzero(tile.real[low:high] & is_oldest)
 
     def _blank_outside(self, product: Float32s, columns: Int64s, rows: Int64s) -> None:
-        """Blank, in place, what is outside of each query's window.
+        """Blank, in place, what lies outside each query's window.
 
         Only the two triangles in which the block's windows differ are compared.
 
@@ -259,13 +259,13 @@ class _Search:
         similarity = product[np.cumsum(new) - 1, row]
         greatest = np.full(len(block), -np.inf)
         np.maximum.at(greatest, row, similarity)
-        if self.bound is not None:  # equal vectors reach it whatever their cosine
+        if self.bound is not None:  # equal vectors reach it with any cosine
             greatest = np.minimum(greatest, 1 - float(BAND))
         close = similarity > greatest[row] - _NARROW_BAND
         return column[close], row[close]
 
     def _compare(self, tile: _Tile, row: Int64s, column: Int64s) -> None:
-        """Let the exact cosines of some pairs decide."""
+        """Compare some pairs by their exact cosines."""
         exact = np.empty(len(row))
         for start in range(0, len(row), BATCH_PAIRS):
             part = slice(start, start + BATCH_PAIRS)
@@ -282,7 +282,7 @@ class _Search:
         return exact if self.bound is None else np.maximum(exact, (left == right).all(axis=1))
 
     def _keep(self, row: Int64s, column: Int64s, exact: Float64s) -> None:
-        """Keep the k greatest of each row, the first of equals."""
+        """Keep the k greatest of each row, the first among equals."""
         own = np.unique(row)
         rows = np.concatenate([np.repeat(own, self.k), row])
         columns = np.concatenate([self.columns[own].ravel(), column])
@@ -320,10 +320,10 @@ def _kth_greatest(product: Float32s, k: int) -> Float32s:
 
 
 def _previous_equal(vectors: Float32s) -> Int64s:
-    """The latest earlier row with an equal vector, -1 where there is none: int64, shape (n,).
+    """Return the latest earlier row with an equal vector, or -1: int64, shape (n,).
 
     Rows are grouped by their float64 product with one random vector, and neighbours within a group
-    are compared. A collision can only hide an equal row, which costs time, never correctness.
+    are compared. A collision can only hide an equal row, which costs time, not correctness.
     """
     direction = np.random.default_rng(0).standard_normal(vectors.shape[1])
     hashes = np.empty(len(vectors), dtype=np.float64)

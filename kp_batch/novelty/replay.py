@@ -1,10 +1,10 @@
 """Replays the cache's history as a banded matrix product: every trace's novelty at its time.
 
-Each trace is added and the cache is first in, first out, so trace i is compared with a contiguous
-run of the traces before it, its window. A block of traces therefore needs one product with the rows
-of all their windows.
+Each trace is added and the cache is first in, first out. So trace i is compared with a contiguous
+range of the traces before it, its window. A block of traces needs one product with the rows of all
+their windows.
 
-See `nearest` for how it finds the nearest. A change here that changes a result raises
+See `nearest` for the search. A change here that changes a result raises
 `settings.REPLAY_VERSION`.
 """
 
@@ -19,12 +19,12 @@ from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.nearest import Windows, nearest
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, is_unit
 
-_FOREVER = 1 << 62  # microseconds: a time that is as long ago still fits into an int64
+_FOREVER = 1 << 62  # microseconds; a time that much earlier still fits into an int64
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The nearest trace in the cache of each trace. All arrays have one element a trace."""
+    """The nearest cached trace of each trace. All arrays have one element per trace."""
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
@@ -44,19 +44,19 @@ def replay(
     max_elements: int = 1_000,
     ttl: timedelta | None = None,
 ) -> Replay:
-    """Compute what `VectorCache` returns for each trace when they come one at a time.
+    """Compute what `VectorCache` returns for each trace if they come one at a time.
 
-    The result equals the cache's to the bit, whatever the threads and the library. To replay a part
-    of a history, begin `max_elements` rows earlier and drop those rows from the result.
+    The result equals the cache's to the bit, with any number of threads and any library. To replay
+    a part of a history, begin `max_elements` rows earlier and drop those rows from the result.
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
-        times: shape (n,), ascending: whole numbers are microseconds, a datetime64 has its unit.
+        times: shape (n,), ascending; integers are microseconds, a datetime64 has its own unit.
         max_elements: the cache's capacity, at least 1.
-        ttl: the cache's time to live, None for no limit.
+        ttl: the cache's time to live; None for no limit.
 
     Raises:
-        ValueError: lengths differ, times descend or are of another type, a row is neither unit nor
+        ValueError: lengths differ, times descend or have another type, a row is neither unit nor
             zero, or max_elements or ttl is not positive.
 
     Returns:
@@ -79,10 +79,10 @@ def replay(
 
 
 def _microseconds(times: npt.ArrayLike) -> Int64s:
-    """Times as int64 in microseconds; finer ones are cut.
+    """Return times as int64 in microseconds; finer ones are truncated.
 
     Raises:
-        ValueError: they are of another type, or one is missing or too large.
+        ValueError: the times have another type, or one is missing or too large.
     """
     own = np.asarray(times)
     if own.ndim != 1 or (own.dtype.kind not in "iuM" and own.size):
@@ -111,9 +111,9 @@ def replay_windows(
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         starts: int64, shape (n,), ascending: the window of row i is `[starts[i], i)`.
-        first: the first row of the result; those before it are only in windows.
-        wanted: bool, shape (n,): only these rows' results count, the others' may be anything; None
-            for all.
+        first: the first row of the result; earlier rows only appear in windows.
+        wanted: bool, shape (n,): only these rows need a result, others may have any; None for
+            all.
 
     Raises:
         ValueError: the shapes differ, or a row is neither unit nor zero.
@@ -123,12 +123,12 @@ def replay_windows(
     own = rows >= first if wanted is None else wanted & (rows >= first)
     found = nearest(vectors, [vectors], windows=Windows(starts, rows, wanted=own))
     similarity, columns = found.max_similarity, found.columns[:, 0]
-    is_beaten = similarity != found.cosines[:, 0]  # by the 0 of a zero vector, which is no nearest
+    is_beaten = similarity != found.cosines[:, 0]  # by the 0 of a zero vector, never nearest
     return Replay(similarity[first:], np.where(is_beaten, -1, columns)[first:], found.met[first:])
 
 
 def nested_similarities(vectors: Float32s, starts: Int64s, *, first: int = 0) -> Float64s:
-    """The greatest similarity to each trace within each of several windows; see `replay_windows`.
+    """Return the greatest similarity to each trace within several windows; see `replay_windows`.
 
     All windows of a trace end before it. So a wide one is the next narrower one, and what lies
     before that: together they cost one replay with the widest.
@@ -136,7 +136,7 @@ def nested_similarities(vectors: Float32s, starts: Int64s, *, first: int = 0) ->
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         starts: int64, shape (kinds, n), each row ascending: where the windows of each kind begin.
-        first: the first row of the result; those before it are only in windows.
+        first: the first row of the result; earlier rows only appear in windows.
 
     Returns:
         float64, shape (kinds, n - first): as `Replay.max_similarity`.
@@ -175,15 +175,15 @@ def _check(vectors: Float32s, starts: Int64s) -> None:
 def window_starts(
     times: Int64s, max_elements: int, ttl: timedelta | None, first: Int64s | int = 0
 ) -> Int64s:
-    """The first row of each row's window: that of row i is `[start_i, i)`.
+    """Return the first row of each row's window: the window of row i is `[start_i, i)`.
 
     Formula: `max(i - max_elements, first_i, first j with times[j] > times[i] - ttl)`.
 
     Args:
         times: int64, shape (n,), microseconds, ascending from `first_i` to i.
         max_elements: the cache's capacity, at least 0.
-        ttl: the cache's time to live, None for no limit.
-        first: int64, shape (n,), the first row that each window may have, no later than its own.
+        ttl: the cache's time to live; None for no limit.
+        first: int64, shape (n,): the first row that each window may have, at most the row itself.
 
     Returns:
         int64, shape (n,), ascending where `first` does.
@@ -194,7 +194,7 @@ def window_starts(
         return low
     expired = times - min(ttl // timedelta(microseconds=1), _FOREVER)
     high = rows.copy()
-    while (open_ := np.flatnonzero(low < high)).size:  # a binary search, of all rows at once
+    while (open_ := np.flatnonzero(low < high)).size:  # a binary search of all rows at once
         middle = (low[open_] + high[open_]) // 2
         is_expired = times[middle] <= expired[open_]
         low[open_[is_expired]] = middle[is_expired] + 1

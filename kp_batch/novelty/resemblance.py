@@ -1,4 +1,4 @@
-"""The vectors that some vectors resemble most, of a cache or of many, and the distinct of many."""
+"""Finds the most similar vectors of a cache or of many vectors, and the distinct ones of many."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from kp_batch.columns import Rows
 from kp_batch.novelty.nearest import Windows, nearest
 from kp_batch.vectors import Bools, Float32s, Int64s
 
-BLOCK_ROWS = 512  # vectors that are decided at once
-TILE_ROWS = 2_048  # vectors that were taken, in one array
+BLOCK_ROWS = 512  # vectors decided at once
+TILE_ROWS = 2_048  # taken vectors in one array
 
 
 @dataclass(frozen=True)
 class Nearby:
-    """The vectors that a vector resembles most."""
+    """The vectors most similar to one."""
 
-    max_similarity: float | None  # as `VectorCache.max_cosine_similarity` has it
-    nearest: tuple[tuple[int, float], ...]  # row and cosine; the oldest first of equal ones
+    max_similarity: float | None  # see `VectorCache.max_cosine_similarity`
+    nearest: tuple[tuple[int, float], ...]  # row and cosine; the oldest first among equals
 
 
 class Similar(Rows):
-    """Traces that another one resembles, the most similar first.
+    """Traces that are similar to a trace, the most similar first.
 
-    An id is empty where a session scored a trace that has none.
+    An id is empty if a session scored a trace without an id.
     """
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class Similar(Rows):
 
 
 def similar_row(moment: datetime, row: Mapping[str, Any], similarity: float) -> dict[str, Any]:
-    """The row of `Similar` for a row of `scores`, whose trace is similar to one of a moment."""
+    """Make a row of `Similar` from a row of `scores`, for a trace of this moment."""
     return {
         "trace_id": row["trace_id"],
         "task_domain": row["task_domain"],
@@ -51,17 +51,17 @@ def most_similar(
     without: Sequence[int | None] | None = None,
     first: int = 0,
 ) -> list[Nearby]:
-    """Find the vectors of a cache that each of some vectors resembles most.
+    """Find the vectors of a cache that are most similar to each of some vectors.
 
-    Cosines are those of `VectorCache`, to the bit: `cosines` decides. A zero vector is nobody's
-    nearest, and none is nearest to it; its similarity to any other is 0.
+    Cosines equal `VectorCache`'s to the bit: `cosines` decides. Zero vectors are never nearest, and
+    have no nearest vector; their similarity to any other is 0.
 
     Args:
         vectors: each float32, shape (dimensions,), a unit or a zero vector.
         parts: the cache's vectors, the oldest first, some rows at a time: float32, shape
             (rows, dimensions), unit or zero rows.
-        most: how many are listed at the most.
-        without: for each vector a row that counts as if the cache did not hold it; None for none.
+        most: how many to list, at most.
+        without: for each vector, a row of the cache to ignore; None to ignore none.
         first: the number of the first row.
     """
     if not vectors:
@@ -81,11 +81,11 @@ def most_similar(
 
 
 class Distinct:
-    """Takes each vector whose cosine to every one taken before is below a bound.
+    """Takes each vector whose cosine to every vector taken before is below a bound.
 
-    Equal vectors are alike whatever the bound; see `nearest`. A zero vector is like no other.
+    Equal vectors are similar with any bound; see `nearest`. A zero vector is similar to none.
 
-    Of n vectors, k of which are taken, it needs `O(n * k * dimensions)` multiplications and the
+    For n vectors, k of which are taken, it needs `O(n * k * dimensions)` multiplications and the
     memory of k vectors.
 
     Args:
@@ -94,14 +94,14 @@ class Distinct:
 
     def __init__(self, bound: float) -> None:
         self._bound = bound
-        self._tiles: list[Float32s] = []  # of vectors that were taken, the last one not full
+        self._tiles: list[Float32s] = []  # taken vectors, the last one not full
 
     def take(self, vectors: Float32s) -> Bools:
         """Decide which of the next vectors are taken.
 
         Args:
-            vectors: float32, shape (n, dimensions), unit or zero rows, each time of the same
-                dimensions.
+            vectors: float32, shape (n, dimensions), unit or zero rows, with the same dimensions in
+                all calls.
 
         Returns:
             bool, shape (n,).
@@ -121,10 +121,10 @@ class Distinct:
         self._tiles.append(vectors)
 
     def _unlike_earlier(self, vectors: Float32s) -> Bools:
-        """Which vectors are unlike all earlier ones of these that are chosen.
+        """Choose vectors that are unlike all earlier chosen ones.
 
-        In rounds: what is unlike all that is left before it is chosen, and what is like any chosen
-        before it is not.
+        It works in rounds: a vector that is unlike all that are left before it is chosen, and one
+        that is like any chosen before it is dropped.
         """
         chosen, left = np.zeros(len(vectors), dtype=np.bool_), np.arange(len(vectors))
         while left.size:
@@ -140,16 +140,16 @@ class Distinct:
 def resemble_earlier(
     positions: Int64s, vectors: Float32s, parts: Iterable[Float32s], bound: float
 ) -> Bools:
-    """Find which of some vectors resemble any that came before them; see `nearest`.
+    """Find which of some vectors are similar to any earlier one; see `nearest`.
 
-    Of n vectors that come in parts, and k of them that are compared, it needs at the most
+    For n vectors that come in parts, and k of them to compare, it needs at most
     `O(n * k * dimensions)` multiplications.
 
     Args:
-        positions: int64, ascending: how many of all vectors came before each that is compared.
-        vectors: float32, shape (positions, dimensions), unit or zero rows: these.
+        positions: int64, ascending: how many of all vectors come before each one to compare.
+        vectors: float32, shape (positions, dimensions), unit or zero rows: the ones to compare.
         parts: all vectors in the order of their positions, from 0 on, some at a time.
-        bound: the least cosine of those that resemble each other, above 0 and at most 1.
+        bound: the smallest cosine of similar vectors, above 0 and at most 1.
 
     Returns:
         bool, shape (positions,).

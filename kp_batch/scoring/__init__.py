@@ -1,1 +1,1 @@
-"""Traces to facts, and facts and novelty to the score."""
+"""From traces to facts, and from facts and novelty to the score."""

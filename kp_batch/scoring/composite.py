@@ -1,6 +1,6 @@
 """The formula of the score: four dimensions, weighted by domain, then three overrides.
 
-Also a score as a sum: the share of each dimension and each override.
+Also breaks a score down: the share of each dimension and each override.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile
 
 
 def assign(versions: ProfileVersions) -> list[pl.Expr]:
-    """The profile named exactly as task_domain, else `default`, as it is at created_at.
+    """Assign the profile named exactly as task_domain, else `default`, current at created_at.
 
     Takes task_domain, and created_at if any weights have a date. Returns the strings profile and
     profile_id.
@@ -30,7 +30,7 @@ def assign(versions: ProfileVersions) -> list[pl.Expr]:
 
 
 def _assign_by_time(versions: ProfileVersions) -> list[pl.Expr]:
-    """Search twice: for how many dates a row has passed, then for the version of its name."""
+    """Search twice: first for the dates that a row has passed, then for the version of its name."""
     moments, by_name = versions.moments, versions.versions
     number = {None: 0} | {moment: place for place, moment in enumerate(moments, 1)}
     first_key = {name: place * len(number) for place, name in enumerate(by_name)}
@@ -49,7 +49,7 @@ def _assign_by_time(versions: ProfileVersions) -> list[pl.Expr]:
 
 
 def profiles_of(table: pl.LazyFrame) -> list[WeightProfile]:
-    """The profiles of a published table of them."""
+    """Read the profiles of a published table."""
     rows = table.select("name", *DIMENSIONS).collect()
     return [WeightProfile(*row) for row in rows.iter_rows()]
 
@@ -59,8 +59,8 @@ def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:
 
     Formula: `C*wC + N*wN + D*wD + O*wO`, float64, summed in that order.
 
-    Takes the four dimensions and profile_id. Returns Float64, null where `profiles` has no such
-    profile_id.
+    Takes the four dimensions and profile_id. Returns Float64, null if `profiles` does not contain
+    the profile_id.
     """
     by_id = {profile.profile_id: profile for profile in profiles}
     terms = [
@@ -76,13 +76,13 @@ def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:
 
 
 def overridden() -> list[pl.Expr]:
-    """The composite after each of `OVERRIDES`, each on the result of the one before.
+    """The composite after each of `OVERRIDES`, each applied to the result of the one before.
 
     Formulas, in order: single_thought: 0.1; recovery_bonus: min(1, score + 0.1);
     low_diversity_penalty: max(0, score - 0.1).
 
-    Takes composite and the Boolean columns of the three overrides. Returns three Float64 columns,
-    of the overrides' names.
+    Takes composite and the Boolean columns of the three overrides. Returns three Float64 columns
+    with the overrides' names.
     """
     first, second, third = OVERRIDES
     start = pl.when(first).then(0.1).otherwise(pl.col("composite"))
@@ -99,7 +99,7 @@ def score() -> pl.Expr:
 def scores_by_profile(
     rows: pl.DataFrame, profiles: Mapping[str, WeightProfile]
 ) -> list[dict[str, float]]:
-    """The score of each row under each profile, whatever its domain.
+    """Return the score of each row under each profile, regardless of its domain.
 
     Args:
         rows: the four dimensions, and the Boolean columns of the three overrides.
@@ -115,10 +115,10 @@ def scores_by_profile(
 
 
 def breakdowns(rows: pl.DataFrame, profiles: Iterable[WeightProfile]) -> list[Breakdown]:
-    """Break scores down, by the formulas of `composite` and `score`.
+    """Break scores down by the formulas of `composite` and `score`.
 
     Args:
-        rows: the four dimensions, the Boolean columns of the three overrides, and the profile_id.
+        rows: the four dimensions, the Boolean columns of the three overrides, and profile_id.
         profiles: all profiles of the rows.
     """
     by_id = {profile.profile_id: profile for profile in profiles}

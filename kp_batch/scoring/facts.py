@@ -7,9 +7,9 @@ from typing import Any, cast
 import polars as pl
 import polars_hash as _  # noqa: F401
 
-# Raised with every change to what is read from a file: reading, checking, the JSON of rejected
+# Raise it with every change to what is read from a file: reading, checking, the JSON of rejected
 # rows, text, counts, hashes, dimensions, or the overrides' conditions. Every file_id contains it,
-# so that all files are read anew.
+# so all files are read again.
 FACTS_VERSION = 11
 
 
@@ -18,18 +18,18 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
 
     Args:
         rows: a frame of `ROWS`.
-        reasons: computes the codes of a row's faults.
+        reasons: expression for the codes of a row's faults.
 
     Returns:
         The rows with the columns `text`, `reasons`, `text_hash`, `objective_hash` and
-        `content_hash`, and those of `counts`, `dimensions` and `overrides`; `recorded_score` is a
-        number or null, `confidence` no negative zero. A row with faults may hold nulls there.
+        `content_hash`, and those of `counts`, `dimensions` and `overrides`. `recorded_score` is a
+        number or null, `confidence` never -0.0. The columns may be null in a row with faults.
     """
     first, second, third = _stages()
     return rows.with_columns(first, reasons=reasons).with_columns(second).with_columns(third)
 
 
-# Made once: for the few rows of a small file this would take as long as to compute them. A lazy
+# Made once: making them takes as long as computing them for the few rows of a small file. A lazy
 # query would take longer still to find what the stages have in common.
 @cache
 def _stages() -> tuple[Sequence[pl.Expr], ...]:
@@ -39,12 +39,12 @@ def _stages() -> tuple[Sequence[pl.Expr], ...]:
 
 
 def with_text(rows: pl.DataFrame) -> pl.DataFrame:
-    """The columns `text_hash` and `text` alone, of a frame of `ROWS`."""
+    """Return only the columns `text_hash` and `text`, for a frame of `ROWS`."""
     return rows.select(text()).select(text_hash(), "text")
 
 
 def text() -> pl.Expr:
-    """The text that is embedded: `objective + " " + " ".join(content or "" for each step)`.
+    """The text to embed: `objective + " " + " ".join(content or "" for each step)`.
 
     Takes a frame of `ROWS`. Returns strings.
     """
@@ -53,7 +53,7 @@ def text() -> pl.Expr:
 
 
 def recorded_score() -> pl.Expr:
-    """The score of the live engine; null where that is no number.
+    """The score of the live engine; null if that is not a number.
 
     Takes a frame of `ROWS`. Returns Float64.
     """
@@ -61,7 +61,7 @@ def recorded_score() -> pl.Expr:
 
 
 def confidence() -> pl.Expr:
-    """The outcome's confidence, in which -0.0 is 0.0, as in `content_hash`.
+    """The outcome's confidence, with -0.0 as 0.0, as in `content_hash`.
 
     Takes a frame of `ROWS`. Returns Float64.
     """
@@ -69,12 +69,11 @@ def confidence() -> pl.Expr:
 
 
 def counts() -> list[pl.Expr]:
-    """The counts that the formulas take.
+    """The counts in the formulas.
 
     Takes a frame of `ROWS`. Returns the Int64 columns n_steps, n_types (distinct step types),
-    n_thoughts, n_recoveries, n_tool_steps (steps that carry a tool) and n_tools (distinct names of
-    tools, whatever their servers). An empty name is one: the live engine asks whether there is a
-    tool.
+    n_thoughts, n_recoveries, n_tool_steps (steps with a tool) and n_tools (distinct names of tools,
+    on any server). An empty name counts: the live engine only checks whether there is a tool.
     """
     types = pl.col("step_types").list
     tools = pl.col("step_tools").list.drop_nulls().list
@@ -97,7 +96,7 @@ def text_hash() -> pl.Expr:
 def objective_hash() -> pl.Expr:
     """The first 32 hex digits of the SHA-256 of the UTF-8 column `objective`.
 
-    Attempts at one task share it; no two objectives do, and it takes half the room.
+    Attempts at one task share it. No two objectives do, and it takes half the space of all digits.
     """
     return _sha256(pl.col("objective")).str.head(32).alias("objective_hash")
 
@@ -107,7 +106,7 @@ def content_hash() -> pl.Expr:
 
     Takes a frame of `ROWS` with the column `text_hash`.
     """
-    # The text's hash and the contents' lengths stand for objective and contents, at less cost.
+    # The text's hash and the contents' lengths represent objective and contents, at less cost.
     content = pl.struct(
         pl.col("created_at").to_physical(),
         "task_domain",
@@ -122,7 +121,7 @@ def content_hash() -> pl.Expr:
 
 
 def id_hash() -> pl.Expr:
-    """SHA-256 of the UTF-8 column `trace_id`, in hex, which stands for a forgotten id."""
+    """SHA-256 of the UTF-8 column `trace_id`, in hex, which replaces a forgotten id."""
     return _sha256(pl.col("trace_id"))
 
 
@@ -138,8 +137,8 @@ def dimensions() -> list[pl.Expr]:
     Takes the columns of `counts`, confidence and success. Returns Float64 columns.
     """
     steps = pl.col("n_steps")
-    # Polars divides by a column, but multiplies by the reciprocal of a constant: that is off in the
-    # last bit.
+    # Polars divides by a column, but multiplies by the reciprocal of a constant, which is off in
+    # the last bit.
     twenty = steps * 0 + 20
     recovered = pl.when(pl.col("n_recoveries") > 0).then(0.3).otherwise(0.0)
     complexity = pl.col("n_types") / 4 * 0.5 + recovered + steps / twenty * 0.2
@@ -153,11 +152,11 @@ def dimensions() -> list[pl.Expr]:
 
 
 def overrides() -> list[pl.Expr]:
-    """Which overrides' conditions hold, whatever their effect on the score.
+    """Which overrides' conditions are true, regardless of their effect on the score.
 
     Takes the columns of `counts` and success. Returns the Boolean columns single_thought (its only
     step is a thought), recovery_bonus (more than 2 recoveries, and success) and
-    low_diversity_penalty (some step carries a tool, and at most 1 distinct tool).
+    low_diversity_penalty (some step has a tool, and at most 1 distinct tool).
     """
     return [
         ((pl.col("n_steps") == 1) & (pl.col("n_thoughts") == 1)).alias("single_thought"),

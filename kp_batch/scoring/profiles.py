@@ -1,4 +1,4 @@
-"""Weight profiles: how much each dimension counts, by domain, and from when on."""
+"""Weight profiles: how much each dimension counts, by domain, and from which date."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ from kp_batch.files import read_toml
 from kp_batch.json_values import SHARE
 from kp_batch.text import count_of, time_of
 
-# Raised with any change to the composite or to the effect of an override; part of every profile_id.
+# Raise it with any change to the composite or to an override's effect; part of every profile_id.
 SCORING_VERSION = 1
 DEFAULT = "default"
 _SUM_TOLERANCE = 1e-9
-_FROM = "from"  # beside the four weights
+_FROM = "from"  # next to the four weights
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class WeightProfile:
     """The weights of one profile: each in 0..1, their sum 1 within 1e-9.
 
     Attributes:
-        name: of the domain that it weighs, or default.
-        complexity: its weight, as are the other three.
-        novelty: likewise.
-        tool_diversity: likewise.
-        outcome_confidence: likewise.
+        name: the domain that it weighs, or default.
+        complexity: weight of complexity.
+        novelty: weight of novelty.
+        tool_diversity: weight of tool_diversity.
+        outcome_confidence: weight of outcome_confidence.
 
     Examples:
         >>> code = kp.WeightProfile("code", 0.2, 0.3, 0.3, 0.2)
@@ -53,7 +53,7 @@ class WeightProfile:
 
     @property
     def profile_id(self) -> str:
-        """Names the profile, its exact weights and this version of the formula.
+        """The id of the profile: its name, its exact weights and this version of the formula.
 
         Examples:
             >>> code.profile_id
@@ -64,33 +64,34 @@ class WeightProfile:
 
 
 class Version(NamedTuple):
-    """The weights of a name from a time on, until those of its next version."""
+    """The weights of a name from a time on, until its next version."""
 
-    valid_from: datetime | None  # in UTC; None: from the beginning
+    valid_from: datetime | None  # in UTC; None for the beginning
     profile: WeightProfile
 
     @property
     def date(self) -> str | None:
-        """`valid_from` as a text; a day where it is a day's start. They sort as the times do."""
+        """`valid_from` as text, short for the start of a day; texts sort as the times do."""
         moment = self.valid_from
         return _date_text(moment) if moment else None
 
 
 @dataclass(frozen=True)
 class ProfileVersions:
-    """The weights of every name at all times; `default` has some from the beginning.
+    """The weights of every name at all times; `default` has weights from the beginning.
 
-    A domain takes the weights of its name, or of `default` where there are none, or none yet.
+    A domain takes the weights of its name. It takes those of `default` if its name has none, or
+    none yet.
     """
 
     versions: Mapping[str, tuple[Version, ...]]  # by name, ascending in time
 
     def at(self, moment: datetime) -> dict[str, WeightProfile]:
-        """The profiles at a time with a zone, by name."""
+        """Return the profiles that are current at a time with a zone, by name."""
         return {name: version.profile for name, version in self.versions_at(moment).items()}
 
     def versions_at(self, moment: datetime) -> dict[str, Version]:
-        """The versions at a time with a zone, by name."""
+        """Return the versions that are current at a time with a zone, by name."""
         return {
             name: version
             for name, version in self.named  # the last one that has begun
@@ -104,16 +105,16 @@ class ProfileVersions:
 
     @property
     def moments(self) -> list[datetime]:
-        """The times from which any weights hold, ascending."""
+        """The times at which any weights begin, ascending."""
         return sorted({version.valid_from for _, version in self.named if version.valid_from})
 
     @property
     def named(self) -> Iterator[tuple[str, Version]]:
-        """All versions, each with its name."""
+        """Yield all versions, each with its name."""
         return ((name, version) for name, versions in self.versions.items() for version in versions)
 
     def as_json(self) -> dict[str, Any]:
-        """The weights as JSON, from which `parse_profiles` makes the same versions."""
+        """Return the weights as JSON; `parse_profiles` makes the same versions from it."""
         tables = {
             name: [_table(version) for version in versions]
             for name, versions in self.versions.items()
@@ -129,14 +130,15 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     """Load the five built-in profiles, and merge those of a TOML file over them.
 
     Args:
-        path: a file of tables `[profiles.NAME]`, each with the four weights, or of several
-            `[[profiles.NAME]]`, each with `from`, which the first one may leave out; None for the
+        path: a file with a table `[profiles.NAME]`, which has the four weights; or with several
+            `[[profiles.NAME]]`, each with `from`, which the first one may leave out. None for the
             built-in profiles alone.
 
     Returns:
-        `at(moment)` has the profiles at a time, by name; `versions` all versions of each
-        name, with the time from which they hold; `profiles` every profile once; `as_json()` the
-        tables, which `profiles=` takes wherever weights are given.
+        An object with these members. `at(moment)` returns the profiles that are current at a time,
+        by name. `versions` contains all versions of each name, each with the time from which it is
+        valid. `profiles` contains every profile once. `as_json()` returns the tables, which
+        `profiles=` takes wherever weights are given.
 
     Raises:
         ProfileError: the file is missing, unreadable or has faults; the message lists all of them.
@@ -159,7 +161,7 @@ def extended_profiles(
 
     Args:
         profiles: the tables by name.
-        source: what has them, for the message.
+        source: where they are, for the message.
 
     Raises:
         ProfileError: they have faults; the message lists all of them.
@@ -175,9 +177,9 @@ def parse_profiles(profiles: Mapping[str, Any], source: str) -> ProfileVersions:
     """Read profiles from JSON values, or take them as they are.
 
     Args:
-        profiles: by name, each a `WeightProfile`, or as `ProfileVersions.as_json` has it;
-            `default` is the built-in one unless it is among them.
-        source: what has them, for the message.
+        profiles: by name, each a `WeightProfile`, or JSON as `ProfileVersions.as_json` returns it;
+            `default` is the built-in one if it is missing.
+        source: where they are, for the message.
 
     Raises:
         ProfileError: they have faults; the message lists all of them.
@@ -197,7 +199,7 @@ def _table(version: Version) -> dict[str, Any]:
 
 
 def _date_text(moment: datetime) -> str:
-    """The text of a time in UTC; see `Version.date`."""
+    """Return the text of a time in UTC; see `Version.date`."""
     return moment.date().isoformat() if moment.timetz() == time(tzinfo=UTC) else moment.isoformat()
 
 
@@ -216,7 +218,7 @@ def _parsed(content: Mapping[str, Any], source: str) -> dict[str, tuple[Version,
 
 
 def _versions(name: str, profile: Any) -> tuple[Version, ...]:
-    """The versions of tables without a fault; built-in weights hold before a dated first one."""
+    """Read tables without a fault; built-in weights are valid before a dated first one."""
     versions = tuple(
         Version(_begin(table), WeightProfile(name, *(float(table[key]) for key in DIMENSIONS)))
         for table in _tables(profile)
@@ -229,14 +231,14 @@ def _tables(profile: Any) -> Sequence[Any]:
 
 
 def _begin(table: Mapping[str, Any]) -> datetime | None:
-    """The time from which a table holds, in UTC; None: from the beginning.
+    """Return the time from which a table is valid, in UTC; None for the beginning.
 
     Raises:
         ValueError: it is neither a day nor a time with a zone.
     """
     if _FROM not in table:
         return None
-    value = table[_FROM]  # TOML has days and times of its own
+    value = table[_FROM]  # TOML has its own days and times
     text = value.isoformat() if isinstance(value, date) else value
     if time_of(f"{text}Z"):
         raise ValueError(f"from has no zone, write {text}Z say")
@@ -246,7 +248,7 @@ def _begin(table: Mapping[str, Any]) -> datetime | None:
 
 
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
-    """All faults of a parsed file."""
+    """Yield all faults of a parsed file."""
     for key in sorted(content.keys() - {"profiles"}):
         yield f"unknown key {key!r} (profiles stand in [profiles.NAME])"
     profiles = content.get("profiles")
@@ -283,7 +285,7 @@ def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
 
 
 def _date_faults(name: str, tables: Sequence[Any]) -> Iterator[str]:
-    """The faults of the times from which the tables of a name hold."""
+    """Yield the faults of the dates of a name's tables."""
     begins: list[datetime] = []
     for place, table in enumerate(tables, 1):
         if not isinstance(table, dict):

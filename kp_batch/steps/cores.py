@@ -1,8 +1,8 @@
-"""How many cores a matrix product takes, while parts of a step are computed side by side.
+"""Limits the cores of matrix products while parts of a step run in parallel.
 
-The libraries of products have one number for the whole process. Several runs may map parts at
-once, and end in any order: while any does, a library has the least of their shares, and when none
-does any more, what it had before.
+BLAS libraries have one number of threads for the whole process. Several runs may map parts at once,
+and end in any order. While any of them runs, a library gets the smallest of their shares. After the
+last one, it gets back the number that it had before.
 """
 
 from collections.abc import Generator, Sequence
@@ -14,7 +14,7 @@ from kp_batch.stopping import parts_in_threads, result_of
 
 _LOCK = Lock()
 _SHARES: list["_Share"] = []  # of the mappings under way
-_BEFORE: dict[str, int] = {}  # what each library had, by its file
+_BEFORE: dict[str, int] = {}  # the threads that each library had before, by its file
 
 
 class _Share:
@@ -33,7 +33,7 @@ def _found() -> Sequence[Any]:
 
 @contextmanager
 def computing_on(cores: int) -> Generator[None]:
-    """Have each matrix product of this process take no more cores meanwhile."""
+    """Limit each matrix product of this process to some cores, within the context."""
     with _LOCK:
         share = _Share(cores)
         for file, library in share.libraries.items():
@@ -49,10 +49,10 @@ def computing_on(cores: int) -> Generator[None]:
 
 
 def _set(changed: _Share) -> None:
-    """Set what the libraries of a share that has come or gone may take now."""
+    """Set the threads of a share's libraries, after the share was added or removed."""
     for file, library in changed.libraries.items():
         shares = [share.cores for share in _SHARES if file in share.libraries]
-        _release(library)  # OpenBLAS obeys the first thread that has set it, and no other
+        _release(library)  # OpenBLAS obeys only the first thread that set it
         library.set_num_threads(min(shares) if shares else _BEFORE.pop(file))
         _release(library)
 

@@ -1,4 +1,4 @@
-"""Carries parts out on a Ray cluster: one of this machine's processes, or one that runs already.
+"""Carries out parts on a Ray cluster: processes of this machine, or a cluster that already runs.
 
 Ray places the parts, repeats those of a killed worker or node, and moves the results. The steps
 themselves stay in this process.
@@ -28,29 +28,29 @@ from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
 from kp_batch.warehouse.layout import make_folder
 
-_PATIENCE_S = 5.0  # for a cluster's answer
-_NODE_PATIENCE_S = 120.0  # for a node's: a worker starts, and imports what it needs
+_PATIENCE_S = 5.0  # to wait for a cluster's answer
+_NODE_PATIENCE_S = 120.0  # to wait for a node's answer: a worker starts, and imports what it needs
 _PRIVATE = "kp-ray-"  # in the paths of a cluster that belongs to one run
 _SHORT = 25  # letters of the path of Ray's temporary folder
-_TRIES = 3  # of a part whose worker dies
-_OF_PART = 300  # characters
+_TRIES = 3  # attempts at a part whose worker dies
+_OF_PART = 300  # characters of a part in a message
 _MESSAGES = "kp_messages"  # the attribute of a part's error that holds the part's log records
-_DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  # results' bits
+_DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  # decide bits
 # Before Ray is imported; the user's environment wins.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_task_oom_retries": str(_TRIES - 1),  # for ever, otherwise
+    "RAY_task_oom_retries": str(_TRIES - 1),  # the default is to retry for ever
 }
-_LOG = StreamHandler(sys.__stderr__)  # for what is not for the user
+_LOG = StreamHandler(sys.__stderr__)  # for messages that are not for the user
 
 
 @contextmanager
 def executor_of(config: RescoreConfig) -> Generator[Executor]:
-    """The executor of a run: this process, or Ray where the settings ask for it.
+    """Return the executor of a run: this process, or Ray if the settings ask for it.
 
     Raises:
-        WorkerError: Ray is missing, no such cluster answers, or its nodes cannot do the work.
+        WorkerError: Ray is not installed, no cluster answers, or its nodes cannot do the work.
     """
     if config.ray is None:
         yield ThreadExecutor()
@@ -61,7 +61,7 @@ def executor_of(config: RescoreConfig) -> Generator[Executor]:
 
 @contextmanager
 def _cluster(ray: Any, config: RescoreConfig) -> Generator[Executor]:
-    # It holds sockets, and a socket's path is short: 107 letters, of which Ray takes 64.
+    # The path of a socket has at most 107 letters, and Ray takes 64 of these.
     parent = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
     with TemporaryDirectory(prefix=_PRIVATE, dir=parent) as folder:
         note_leftover(Path(folder))
@@ -77,7 +77,7 @@ def _cluster(ray: Any, config: RescoreConfig) -> Generator[Executor]:
 
 @contextmanager
 def _ray() -> Generator[Any]:
-    """Ray, whose messages go to the log alone meanwhile: stderr itself, not `sys.stderr`."""
+    """Import Ray; its messages go to the log alone: to stderr itself, not `sys.stderr`."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -106,7 +106,7 @@ def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
 
 
 def _knock(address: str | None) -> None:
-    """Try an address, since Ray would wait for minutes where nobody answers."""
+    """Check that somebody answers at an address: Ray itself would wait for minutes."""
     if address in (None, "auto"):
         return
     host, _, port = address.rpartition(":")
@@ -118,7 +118,7 @@ def _knock(address: str | None) -> None:
 def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
     quiet = {"configure_logging": False, "log_to_driver": False}
     if config.workers is None:
-        # A part has one core: Polars would take all of its node's.
+        # A part has one core; without this, Polars would take all cores of its node.
         alone = {"env_vars": {"POLARS_MAX_THREADS": "1"}}
         return {"address": config.ray, "runtime_env": alone, **quiet}
     return {
@@ -132,7 +132,7 @@ def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
 
 
 def _share_of(config: RescoreConfig) -> Mapping[str, str]:
-    """The environment of workers of this machine: the threads that each may start."""
+    """Return the environment of this machine's workers: the threads that each may start."""
     if config.workers is None:
         return {}
     share = str(max(pl.thread_pool_size() // config.workers, 1))
@@ -141,7 +141,7 @@ def _share_of(config: RescoreConfig) -> Mapping[str, str]:
 
 @contextmanager
 def _inherited(environment: Mapping[str, str]) -> Generator[None]:
-    """Let processes that begin meanwhile, and theirs, inherit these; the user's own ones win."""
+    """Set environment variables for processes that start within the context; the user's win."""
     new = {name: value for name, value in environment.items() if name not in os.environ}
     os.environ.update(new)
     try:
@@ -152,10 +152,10 @@ def _inherited(environment: Mapping[str, str]) -> Generator[None]:
 
 
 def check_nodes(ray: Any, config: RescoreConfig) -> None:
-    """Refuse a cluster with a node that lacks the paths of the run or has other versions.
+    """Refuse a cluster with a node that lacks the run's paths or has other versions.
 
     Raises:
-        WorkerError: names that node.
+        WorkerError: a node does not fit; the message names it.
     """
     make_folder(config.warehouse)
     probe = temporary_sibling(config.warehouse.absolute() / "probe")
@@ -171,10 +171,10 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
 
 
 def check_room(ray: Any) -> None:
-    """Refuse a cluster of which no node has room for a part, or the model.
+    """Refuse a cluster on which no node has room for a part, or for the model.
 
     Raises:
-        WorkerError: says how much there is.
+        WorkerError: there is no room; the message says how much there is.
     """
     most = max(node.get("memory", 0) for node in nodes_with_a_core(ray))
     if most < PART_BYTES:
@@ -186,10 +186,10 @@ def check_room(ray: Any) -> None:
 
 
 def nodes_with_a_core(ray: Any) -> list[Mapping[str, float]]:
-    """The resources of each node that can do a part.
+    """Return the resources of each node that can do a part.
 
     Raises:
-        WorkerError: there is none.
+        WorkerError: there is no such node.
     """
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     nodes = [node for node in alive if node.get("CPU", 0) >= 1]
@@ -199,7 +199,7 @@ def nodes_with_a_core(ray: Any) -> list[Mapping[str, float]]:
 
 
 def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
-    """Ask a node for its versions, and for the paths that it lacks; returns Ray's reference."""
+    """Ask a node for its versions and for the paths that it lacks; return Ray's reference."""
     at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     return ray.remote(_answer).options(scheduling_strategy=at, num_cpus=0).remote(paths)
 
@@ -233,14 +233,14 @@ def _answer(paths: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def local_versions() -> str:
-    """The versions that have to be the same on all nodes."""
+    """Return the versions that must be the same on all nodes."""
     python = ".".join(map(str, sys.version_info[:2]))
     return ", ".join([f"Python {python}", *(f"{name} {version(name)}" for name in _DECIDING)])
 
 
 @dataclass(frozen=True)
 class Done:
-    """A part that is done: its result, its log records, and its traffic with object stores."""
+    """The result of a part, its log records, and its traffic with object stores."""
 
     result: Any
     messages: list[LogRecord]
@@ -250,13 +250,13 @@ class Done:
 def run_part(common: Any, part: object) -> Done:
     """Do one part in a worker."""
     step, args, kwargs, folder = common
-    os.chdir(folder)  # paths may be relative
+    os.chdir(folder)  # because paths may be relative
     with capture() as messages:
         try:
             with counted() as traffic:
                 result = step(part, *args, **kwargs)
             return Done(result, messages, traffic)
-        except PanicException as panic:  # no Exception, which would end the worker
+        except PanicException as panic:  # it is no Exception, and would end the worker
             error: Exception = RuntimeError(f"PanicException: {panic}")
         except Exception as fault:  # noqa: BLE001 (it is raised below)
             error = fault
@@ -266,7 +266,7 @@ def run_part(common: Any, part: object) -> Done:
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """Carries each part out as a task of Ray, which takes one core, or one GPU."""
+    """Carries out each part as a task of Ray, which takes one core, or one GPU."""
 
     ray: Any
 
@@ -282,10 +282,10 @@ class RayExecutor:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Generator[R]:
-        """See `Executor`; after an error, the rest goes on until `executor_of` ends.
+        """See `Executor`; after an error, begun parts go on until `executor_of` ends.
 
-        No task is cancelled: a driver that cancels one just when its result comes is ended by Ray
-        itself (2.60: "Tried to complete task that was not pending").
+        No task is cancelled. Ray itself ends a driver that cancels a task just when its result
+        arrives (2.60: "Tried to complete task that was not pending").
         """
         if not parts:
             return
@@ -306,12 +306,12 @@ class RayExecutor:
                 yield done.result
 
     def _at_once(self, step: Step[..., Any]) -> int:
-        """How many parts of a step the nodes can do at once, about."""
+        """Return about how many parts of a step the nodes can do at once."""
         unit = "GPU" if step.on_gpu and self.has_gpu() else "CPU"
         return int(sum(node.get(unit, 0) for node in nodes_with_a_core(self.ray)))
 
     def _needs(self, step: Step[..., Any]) -> dict[str, int]:
-        """What a part of a step takes, no more than some node has: it would wait for ever."""
+        """Return what a part of a step takes, at most what a node has: it would wait for ever."""
         nodes = nodes_with_a_core(self.ray)
         with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1] if step.on_gpu else []
         memory = max(int(node.get("memory", 0)) for node in with_gpu or nodes)
@@ -325,7 +325,7 @@ class RayExecutor:
                 return self.ray.get(reference)
         except errors.RayTaskError as error:
             replay_log(getattr(error.cause, _MESSAGES, ()))
-            raise error.cause from error  # whose traceback in the log names the place
+            raise error.cause from error  # the cause's traceback in the log shows the place
         except _lost(errors) as error:
             lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
@@ -336,7 +336,7 @@ class RayExecutor:
 
     @contextmanager
     def _explained(self, step: str, *others: type[Exception]) -> Generator[None]:
-        """Explain Ray's own errors, but for some kinds."""
+        """Explain Ray's own errors, except for some kinds."""
         try:
             yield
         except others:
@@ -349,5 +349,5 @@ class RayExecutor:
 
 
 def _lost(errors: Any) -> tuple[type[Exception], ...]:
-    """Ray's errors for a part whose worker died."""
+    """Return Ray's errors for a part whose worker died."""
     return errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError

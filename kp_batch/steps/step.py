@@ -1,7 +1,8 @@
 """The steps of a run, their time, and the parts of their work.
 
-A run calls its steps plainly; each is timed, tried again, and a task where Prefect runs them. The
-parts of a step are mapped by an executor: threads of this process, or see `ray`.
+A run calls its steps as plain functions. Each is timed and retried, and is a task if Prefect runs
+the flow. An executor carries out the parts of a step: in threads of this process, or on Ray (see
+`ray`).
 """
 
 import time
@@ -22,11 +23,11 @@ from kp_batch.stopping import look, parts_in_threads, pause, result_of
 from kp_batch.text import one_line
 from kp_batch.warehouse.last_run import the_try
 
-# A lost packet is over in 5 s, a server's restart in a minute, and an NFS server lets its clients
-# come back for 90 s after that: the last try is after six minutes.
+# A lost packet takes 5 s, a server's restart a minute, and clients of an NFS server may take 90 s
+# more to come back: the last attempt is after six minutes.
 RETRY_DELAYS_S = (5.0, 60.0, 300.0)
-PART_BYTES = 1 << 30  # of memory that a part takes at the most and about, its model included
-AHEAD = 2  # parts of an iterator that are begun for each worker: one to work on, one to go on with
+PART_BYTES = 1 << 30  # memory that a part takes at most, about, its model included
+AHEAD = 2  # parts of an iterator begun for each worker: one to work on, and one to continue with
 START, PREFECT = "start", "prefect"  # activities besides the steps
 
 P = ParamSpec("P")
@@ -36,12 +37,12 @@ Caller = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 
 
 class Clock:
-    """Counts the seconds of one activity at a time: a step by its name, Prefect, or the start.
+    """Counts seconds, for one activity at a time: a step by its name, Prefect, or the start.
 
-    The start is all else: Python, the imports, the wait for other runs, the time between steps.
+    The start is everything else: Python, imports, waiting for other runs, time between steps.
 
     Args:
-        began: when somebody began to wait, in seconds since the epoch; None: now.
+        began: when the user began to wait, in seconds since the epoch; None for now.
     """
 
     def __init__(self, began: float | None = None) -> None:
@@ -62,13 +63,13 @@ class Clock:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By activity; their sum is the time since somebody began to wait."""
+        """Seconds by activity; their sum is the time since the user began to wait."""
         self._switch(self._activity)
         return dict(self._seconds)
 
     @property
     def rounded(self) -> dict[str, float]:
-        """The same to the millisecond, as results have them."""
+        """The seconds, rounded to the millisecond, as results contain them."""
         return {activity: round(spent, 3) for activity, spent in self.seconds.items()}
 
     def _switch(self, activity: str) -> None:
@@ -78,22 +79,22 @@ class Clock:
 
 
 def step_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
-    """The seconds of the steps alone."""
+    """Return the seconds of the steps alone."""
     return {name: spent for name, spent in seconds.items() if name not in {START, PREFECT}}
 
 
-# The clock and the caller of the steps of the open run. None within a step: one that is called
-# there is a part of it.
+# The clock and the caller of the open run's steps. None within a step: a step that is called there
+# is a part of it.
 _OPEN: ContextVar[tuple[Clock, Caller] | None] = ContextVar("open", default=None)
 
 
 @contextmanager
 def timed(began: float | None = None, caller: Caller | None = None) -> Generator[Clock]:
-    """Time the steps that are called meanwhile: by the clock that runs already, or by a new one.
+    """Time the steps within the context, by the clock that already runs, or by a new one.
 
     Args:
-        began: as for `Clock`, of a new one.
-        caller: takes a step's name and its function, returns the function to call in its place.
+        began: see `Clock`; used for a new clock.
+        caller: takes a step's name and function, and returns the function to call instead.
     """
     clock, before = _OPEN.get() or (Clock(began), lambda _, function: function)
     with _opened((clock, caller or before)):
@@ -110,12 +111,12 @@ def _opened(value: tuple[Clock, Caller] | None) -> Generator[None]:
 
 
 def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function, again after each of `RETRY_DELAYS_S` where its failure may pass.
+    """Call a function; after a failure that may pass, call it again after each `RETRY_DELAYS_S`.
 
-    Where a person waits, who can run again, it is called once.
+    It is called only once if a person waits, who can run the command again.
 
     Raises:
-        StorageError: it failed each time; a caller within another step does not try again.
+        StorageError: each attempt failed; the caller, if it is a step, does not retry again.
     """
     wanted = () if is_watched() else RETRY_DELAYS_S
     delays = iter(wanted)
@@ -145,12 +146,12 @@ class Step(Generic[P, R]):
 
     name: str  # in `runs.seconds` and in Prefect
     function: Callable[P, R]
-    memory: int = PART_BYTES  # that it takes for a part
-    on_gpu: bool = False  # whether it computes on a GPU where there is one
-    at_once: int | None = None  # parts at once in one process; None: as many as cores
+    memory: int = PART_BYTES  # bytes that it takes for a part
+    on_gpu: bool = False  # whether it uses a GPU if there is one
+    at_once: int | None = None  # parts at once in one process; None for as many as cores
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, see `retried`; timed if a run is open and no step under way."""
+        """Call the function with retries (see `retried`), and time it as a step of the open run."""
         opened = _OPEN.get()
         if opened is None:
             return retried(self.name, self.function, *args, **kwargs)
@@ -167,7 +168,7 @@ class Step(Generic[P, R]):
         return caller(self.name, called)(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
-        """Pickle it by name: by value, its function would bring all its module."""
+        """Pickle it by name: by value, its function would bring its whole module."""
         return _imported, (self.function.__module__, self.function.__qualname__)
 
 
@@ -178,7 +179,7 @@ def _imported(module: str, name: str) -> Any:
 def step(
     name: str, *, memory: int = PART_BYTES, on_gpu: bool = False, at_once: int | None = None
 ) -> Callable[[Callable[P, R]], Step[P, R]]:
-    """Make a function a `Step`; called again, wherever it failed, it does the same."""
+    """Make a function a `Step`. It must be safe to call again, wherever it failed."""
     return lambda function: Step(name, function, memory, on_gpu, at_once)
 
 
@@ -186,7 +187,7 @@ class Executor(Protocol):
     """Carries out the parts of a step."""
 
     def has_gpu(self) -> bool:
-        """Whether steps that can compute on a GPU do."""
+        """Whether steps that can compute on a GPU do so."""
         ...
 
     def map(
@@ -200,33 +201,33 @@ class Executor(Protocol):
         """Call the step for each part, in any order and wherever there is room.
 
         Args:
-            step: takes one part. It writes files that are named by the part, so that another worker
-                can repeat it.
-            parts: the values to work on. All parts of a sequence are begun as soon as there is
-                room, so these, and their results, are small values: paths, ranges, hashes. Those
-                of an iterator are taken one by one, `AHEAD` for each that is worked on, so that
-                either may be large: nothing piles up between an iterator and who takes the results.
+            step: takes one part. It writes files named by the part, so another worker can repeat
+                it.
+            parts: the values to work on. All parts of a sequence begin as soon as there is room, so
+                they and their results must be small: paths, ranges, hashes. Parts of an iterator
+                are taken one by one, `AHEAD` for each worker, so they and their results may be
+                large.
             args: further arguments, the same for all parts.
             kwargs: likewise.
 
         Returns:
-            The results, in the order of the parts. Closed, or after an error, it begins no further
-            part, and closes the generator of the parts. Whoever may leave it before its end closes
-            it: see `closing`.
+            The results, in the order of the parts. When it is closed, or after an error, it begins
+            no further part, and closes the generator of the parts. A caller that may stop early
+            must close it: see `closing`.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ThreadExecutor:
-    """Carries out parts in threads, as many at once as there are cores and memory for.
+    """Carries out parts in threads, as many at once as cores and memory allow.
 
-    Each has its share of the cores: NumPy's products take no more. So a part may read while another
-    computes, and code that runs on one core runs on all.
+    Each part has its share of the cores, and NumPy's products take no more. So one part can read
+    while another computes, and code that runs on one core runs on all.
 
     Args:
-        cores: None: those that this process may use.
-        memory: in bytes; None: that of the machine, or of the container.
+        cores: cores to use; None for those that this process may use.
+        memory: in bytes; None for all that the machine or the container has.
     """
 
     cores: int | None = None
@@ -246,9 +247,9 @@ class ThreadExecutor:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Generator[R]:
-        """See `Executor`; left before its end, it waits until those under way have ended, too.
+        """See `Executor`; if it is closed early, it waits until the parts under way have ended.
 
-        They look for that between their batches: see `stopping`.
+        Parts check between batches whether to stop: see `stopping`.
         """
         if not parts:
             return
@@ -256,7 +257,7 @@ class ThreadExecutor:
         at_once = max(min(step.at_once or cores, (self.memory or _memory()) // step.memory), 1)
         if isinstance(parts, Sequence):
             at_once = min(at_once, len(parts))
-        # Parts count as part of the step that maps; their messages go where this flow's log goes.
+        # Parts count as part of the step that maps; their messages go to the log of this flow.
         with (
             computing_on(max(cores // at_once, 1)),
             parts_in_threads(at_once) as threads,
@@ -275,15 +276,15 @@ class ThreadExecutor:
 
 
 def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Generator[R]:
-    """Begin parts ahead of those that are taken, in their order; see `Executor.map`.
+    """Begin parts before their results are taken, in their order; see `Executor.map`.
 
-    A generator of parts is closed: it may be another map, whose limits end before those of the map
-    that began it.
+    A generator of parts is closed at the end: it may be another map, whose limits must end before
+    the limits of the map that began it.
 
     Args:
-        begin: begins a part, and returns a handle on its result.
-        parts: all of a sequence are begun at once, of an iterator `AHEAD` for each worker.
-        at_once: the workers.
+        begin: begins a part, and returns a handle for its result.
+        parts: a sequence, begun at once; or an iterator, begun `AHEAD` for each worker.
+        at_once: the number of workers.
     """
     ahead = len(parts) if isinstance(parts, Sequence) else AHEAD * at_once
     begun: deque[R] = deque()
@@ -309,12 +310,12 @@ def _memory() -> int:
 
 
 def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:
-    """Cut items into parts of neighbours, each as large as it may be.
+    """Cut items into parts of neighbours, each as large as possible.
 
     Args:
         items: in the order that the parts keep.
-        size: of an item.
-        most: the size of a part, the sum of its items'; a larger item is a part by itself.
+        size: returns the size of an item.
+        most: the maximal sum of a part's sizes; a larger item is a part by itself.
     """
     part: list[T] = []
     total = 0

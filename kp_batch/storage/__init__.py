@@ -1,5 +1,5 @@
-"""Object stores, by their URLs: all access to buckets is in this package.
+"""All access to buckets: object stores, by their URLs.
 
-Credentials and endpoints come from where each provider's own tools look for them, never from a URL:
-so no table, log or message has them.
+Credentials and endpoints come from where each provider's own tools look for them, never from a URL.
+So no table, log or message contains them.
 """

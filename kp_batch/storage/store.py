@@ -1,4 +1,4 @@
-"""The objects below a URL: listed, read, and written with a condition.
+"""List, read and write the objects below a URL; writes can be conditional.
 
 Errors of stores are raised as an OSError, with one line of text.
 """
@@ -25,15 +25,15 @@ from kp_batch.text import count_of, one_line, size_of
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_PIECE = 8 << 20  # bytes that are held in memory at once
+_PIECE = 8 << 20  # bytes in memory at once
 AT_ONCE = 1_000  # objects of one request that lists or deletes
-MAX_PUT_BYTES = 5_000 << 20  # bytes that one request may store, by Azure's limit; S3's is 5 GiB
+MAX_PUT_BYTES = 5_000 << 20  # that one request may store: Azure's limit; S3's is 5 GiB
 _PARALLEL = 16  # objects that are transferred at once
-# A request may last as long as bytes keep coming: obstore's default is 30 s for all of it. One that
-# is not answered is not tried again by obstore, which would take three minutes for each.
+# A request may last as long as bytes keep coming; obstore's default is 30 s for all of it. A
+# request without an answer is not retried by obstore: its retries would take three minutes each.
 READ_TIMEOUT_S = 60
 _LONGEST = "1h"
-# Errors that another try does not mend, though obstore has no class for them.
+# Lasting errors for which obstore has no class.
 _LASTING = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "InvalidAccessKeyId")
 _NO_ANSWER = "kind: Timeout"
 _METADATA = "169.254.169.254"  # the service that gives a cloud's machine its credentials
@@ -42,14 +42,14 @@ T = TypeVar("T")
 
 
 class ConflictError(KpBatchError):
-    """The condition of a write does not hold: another writer changed the object."""
+    """The condition of a write failed: another writer changed the object."""
 
 
 @dataclass(frozen=True, order=True)
 class Object:
     """The metadata of an object."""
 
-    path: str  # below the store's URL; of the URL's own object, empty
+    path: str  # below the store's URL; empty for the URL's own object
     size: int  # bytes
     mtime_ns: int
     etag: str  # changes with the content; empty if the store has none
@@ -105,7 +105,7 @@ def store_at(url: str) -> "Store":
 
 
 def bucket_and_path(url: str) -> tuple["Store", str]:
-    """The bucket of a URL, or the server, and the path there."""
+    """Return the bucket (or the web server) of a URL, and the path in it."""
     scheme, _, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     check_url(url)
@@ -117,7 +117,7 @@ class Store:
     """The objects below a URL.
 
     Args:
-        url: of a bucket, or of a path in it; see `check_url`.
+        url: URL of a bucket, or of a path in it; see `check_url`.
     """
 
     url: str
@@ -133,7 +133,7 @@ class Store:
         """List all objects below a folder, in pages, in the order of their paths.
 
         Raises:
-            OSError: the store cannot be asked.
+            OSError: the request failed.
         """
         with self._errors_of(below):
             for page in self._store.list(below or None, chunk_size=AT_ONCE):
@@ -141,10 +141,10 @@ class Store:
                 yield from (Object.of(meta) for meta in page)
 
     def head(self, path: str = "") -> Object | None:
-        """The metadata of one object; None if there is no such object.
+        """Return the metadata of one object; None if it does not exist.
 
         Raises:
-            OSError: the store cannot be asked.
+            OSError: the request failed.
         """
         TRAFFIC.count()
         try:
@@ -158,7 +158,7 @@ class Store:
 
         Raises:
             FileNotFoundError: there is no such object.
-            OSError: the store cannot be asked.
+            OSError: the request failed.
         """
         with self._errors_of(path):
             answer = self._store.get(path)
@@ -167,11 +167,11 @@ class Store:
         return content, Object.of(answer.meta, path)
 
     def beginning(self, path: str, size: int) -> bytes:
-        """Read the first bytes of an object that has so many.
+        """Read the first `size` bytes of an object, which must have as many.
 
         Raises:
             FileNotFoundError: there is no such object.
-            OSError: the store cannot be asked.
+            OSError: the request failed.
         """
         with self._errors_of(path):
             content = bytes(self._store.get_range(path, start=0, length=size))
@@ -183,7 +183,7 @@ class Store:
 
         Raises:
             FileNotFoundError: there is no such object.
-            OSError: the store cannot be asked, or stopped in between.
+            OSError: the request failed, or the transfer stopped.
         """
         TRAFFIC.count()
         with self._errors_of(path):
@@ -197,7 +197,7 @@ class Store:
 
         Raises:
             FileNotFoundError: there is no such object.
-            OSError: the object cannot be read, or the file not be written.
+            OSError: the object cannot be read, or the file cannot be written.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(target) as written, written.open("wb") as file:
@@ -210,22 +210,22 @@ class Store:
     def write(self, path: str, content: bytes | Path, *, instead_of: str | None = None) -> str:
         """Write an object, atomically.
 
-        If an answer was lost and obstore tries again, the condition fails, as the object is already
-        written: that is no conflict.
+        If an answer is lost, obstore tries again, and the condition fails because the object is
+        already written. This is not reported as a conflict.
 
         Args:
-            path: of the object.
+            path: path of the object.
             content: bytes, or a file.
-            instead_of: the ETag of the object that is replaced; empty: there must be no object;
-                None: any object, or none, is replaced.
+            instead_of: ETag of the object to replace. If empty, no object may exist yet. None
+                replaces any object, or creates one.
 
         Returns:
-            Its ETag.
+            The new ETag.
 
         Raises:
-            ConflictError: the condition does not hold; nothing was written.
+            ConflictError: the condition failed; nothing was written.
             StorageError: there is a condition, and the object is larger than one request may store.
-            OSError: it cannot be written.
+            OSError: the object cannot be written.
         """
         condition = {"e_tag": f'"{instead_of}"'} if instead_of else "create"
         if instead_of is None:
@@ -240,7 +240,7 @@ class Store:
             raise
 
     def put_once(self, path: str, content: bytes | Path, condition: Any) -> str:
-        """Store an object; see `write`, which finds out what a lost answer was."""
+        """Store an object in one request; `write` handles an answer that was lost."""
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         # A condition holds for one request, so a write with one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
@@ -268,10 +268,10 @@ class Store:
         return _bare(answer["e_tag"])
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are no error.
+        """Delete objects; missing ones are ignored.
 
         Raises:
-            OSError: they cannot be deleted.
+            OSError: the objects cannot be deleted.
         """
         for first in range(0, len(paths), AT_ONCE):
             TRAFFIC.count()
@@ -286,7 +286,7 @@ class Store:
                         self._store.delete(path)
 
     def file_system(self) -> Any:
-        """A file system by which DuckDB reads URLs of this scheme without an extension."""
+        """A file system that lets DuckDB read URLs of this scheme without an extension."""
         from obstore.fsspec import FsspecStore
 
         scheme = self.url.partition("://")[0]
@@ -297,22 +297,24 @@ class Store:
 
 
 def run_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
-    """Do some work for many objects at once; after an error, no further work is begun."""
+    """Call a function for many objects in parallel; after an error, begin no further calls."""
     with parts_in_threads(_PARALLEL) as threads:
         futures = [threads.begin(work, part) for part in parts]
         left = {*futures}
-        while left:  # an interrupt is noticed between two waits
+        while left:  # wakes up every second, to notice an interrupt
             done, left = wait(left, 1.0, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
 
 
 def answered_within(seconds: float, work: Callable[[], T]) -> T:
-    """Do some work of a store that may not answer, which then goes on by itself.
+    """Call a function that may never return, and stop waiting after some seconds.
+
+    The call then continues in its thread.
 
     Raises:
-        TimeoutError: it did not answer in time.
-        Exception: that of the work.
+        TimeoutError: there was no result in time.
+        Exception: the function's own error.
     """
     ended: Future[T] = Future()
 
@@ -326,7 +328,7 @@ def answered_within(seconds: float, work: Callable[[], T]) -> T:
     try:
         return ended.result(seconds)
     except TimeoutError:
-        if ended.done():  # its own
+        if ended.done():  # the function's own error
             raise
         raise TimeoutError(f"no answer within {seconds:.0f} s") from None
 
@@ -362,7 +364,7 @@ def translate_errors(url: str) -> Generator[None]:
             )
             raise TimeoutError(errno.ETIMEDOUT, reason, url) from None
         reason = _reason(error)
-        if _METADATA in str(error):  # it is asked if the environment has no credentials
+        if _METADATA in str(error):  # asked for credentials if the environment has none
             reason = "no credentials were found; set those of that store, or a profile"
             raise PermissionError(errno.EACCES, reason, url) from None
         if lasting := _lasting(error):
@@ -371,7 +373,7 @@ def translate_errors(url: str) -> Generator[None]:
 
 
 def _lasting(error: BaseException) -> str | None:
-    """The reason of an error that another try does not mend; None of any other."""
+    """Return the reason of an error that a retry does not remove; None for any other error."""
     if any(sign in str(error) for sign in _LASTING):
         return f"{_reason(error)}; look at the URL and the credentials"
     return None
@@ -386,15 +388,15 @@ def _reason(error: BaseException) -> str:
 
 
 def _bare(etag: str | None) -> str:
-    """An ETag without quotes, which Azure's other answers have, and its lists have not."""
+    """Return an ETag without quotes: Azure adds them in some answers, and not in lists."""
     return (etag or "").strip('"')
 
 
 def _settings_of(url: str) -> dict[str, Any]:
-    """The settings of a store that obstore does not read from the environment itself.
+    """Return the settings of a store that obstore does not read from the environment itself.
 
     Raises:
-        StorageError: they need a package that is not installed.
+        StorageError: the settings need a package that is not installed.
     """
     client: dict[str, Any] = {"timeout": _LONGEST, "read_timeout": f"{READ_TIMEOUT_S}s"}
     retries = {"retry_timeout": timedelta(seconds=READ_TIMEOUT_S)}
@@ -407,7 +409,7 @@ def _settings_of(url: str) -> dict[str, Any]:
 
 
 def _profile() -> dict[str, Any]:
-    """The credentials of the user's profile or machine, by boto3 where that is installed."""
+    """Return the credentials of the user's profile or machine, by boto3 if that is installed."""
     try:
         from boto3 import Session
         from obstore.auth.boto3 import Boto3CredentialProvider

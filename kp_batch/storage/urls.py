@@ -19,8 +19,8 @@ def local_name(name: str) -> str:
     """The name of a local file, without `file://`.
 
     Raises:
-        KpBatchError: it is a URL of another scheme; the message has only that, since the rest may
-            hold a password.
+        KpBatchError: it is a URL of another scheme. The message contains only the scheme, because
+            the rest may contain a password.
     """
     local = name.removeprefix("file://")
     scheme, is_other, _ = local.partition("://")
@@ -35,16 +35,16 @@ def local_name(name: str) -> str:
 
 
 def is_web(url: str) -> bool:
-    """Whether a URL is of a web server, which lists nothing."""
+    """Whether a URL is of a web server, which cannot list files."""
     return url.startswith(("http://", "https://"))
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that holds a secret, or names no bucket.
+    """Refuse a URL that contains a secret, or names no bucket.
 
     Raises:
-        KpBatchError: it has credentials or a query, which the message leaves out, names no bucket,
-            or cannot be parsed.
+        KpBatchError: the URL has credentials or a query (the message leaves them out), names no
+            bucket, or cannot be parsed.
     """
     try:
         parts = urlsplit(url)
