@@ -130,7 +130,7 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(eight: Path) -> None:
     vectors = np.load(chunk)
     vectors[1, 0] += 1
     np.save(chunk, vectors)
-    with pytest.raises(DamagedVectorsError, match=rf"{chunk.name} is damaged: row 1 .* run makes"):
+    with pytest.raises(DamagedVectorsError, match=chunk.name):
         found(eight, "t4")
     # Once it is removed, what is left of it counts no more.
     hashes = chunk.with_name(chunk.name.replace(".vectors.npy", HASHES))

@@ -346,7 +346,7 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(folder: Path) -> None:
         with pytest.raises(DamagedVectorsError, match=rf"1 vector in {path}"):
             checked(folder, traces)
     assert checked(folder, 0, embed=False).wrong == ""
-    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row"):
+    with pytest.raises(DamagedVectorsError, match=f"^{path} "):
         checked(folder, embed=False)
 
 
