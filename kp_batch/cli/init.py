@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import SettingsCommand, config_of, option_of_warehouse
+from kp_batch.cli.options import FileSettingsCommand, config_of, option_of_warehouse
 from kp_batch.files import PROJECT_FILE
 from kp_batch.log import echo
 from kp_batch.text import printable
@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
-_NOT_OF_FILES = (
-    *("preview", "output", "allow_audit", "restore_vectors", "ignore_rollback", "note"),
-    *("profiles", "audits"),
-)
 
 
-@kp_batch.command(cls=SettingsCommand, without=_NOT_OF_FILES)
+@kp_batch.command(cls=FileSettingsCommand)
 @click.argument("archive", nargs=-1)
 @click.option(
     "-o",

@@ -287,7 +287,21 @@ class SettingsCommand(click.Command):
         own = super().get_params(ctx)
         excluded = {*self._without, *_NO_OPTIONS, *(option.name for option in own)}
         settings = [option for option in _options() if option.name not in excluded]
-        return [*own[:3], *settings, *own[3:]]
+        return [*own[:3], *filter(self.offers, settings), *own[3:]]
+
+    def offers(self, option: click.Option) -> bool:
+        """Whether the command takes this setting."""
+        return option.name not in self._without
+
+
+class FileSettingsCommand(SettingsCommand):
+    """A command with an option for each setting that a table of a project's file can hold."""
+
+    def offers(self, option: click.Option) -> bool:
+        """See `SettingsCommand`."""
+        from kp_batch.settings import TABLES
+
+        return any(option.name in table.model_fields for table in TABLES.values())
 
 
 class TableCommand(click.Command):
