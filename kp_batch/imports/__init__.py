@@ -1,1 +1,1 @@
-"""Archives of other systems' traces: reads what is new, keeps its records, writes its days."""
+"""Archives of other systems' traces: reads new files, keeps their records, writes the days."""

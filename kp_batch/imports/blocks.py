@@ -1,6 +1,6 @@
-"""Blocks: the records of a few units, packed together.
+"""Blocks: the records of a few units, compressed together.
 
-A record alone packs badly, and a unit's blocks are read whole: 256 kB serves both.
+A single record compresses badly, and all blocks of a unit are read: 256 kB suits both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,53 +14,53 @@ from kp_batch.bounds import dump, parse
 from kp_batch.text import encodable
 
 _SESSION = "session "  # before the names of units that are sessions
-SIZE = 256 << 10  # bytes of the contents of a block, unless one record has more
+SIZE = 256 << 10  # bytes of a block's contents, unless one record has more
 _LEVEL = 6
 FAULTS = (zstd.ZstdError, ValueError, LookupError, TypeError)
 
 
 class Record(NamedTuple):
-    """What a source said in one place.
+    """What a source contains in one place.
 
-    Records are compared in the order in which they were first read.
+    Records sort in the order in which they were first read.
     """
 
-    unit: str  # the source's own: a trace, or a session
-    number: int  # of the file, among all that imports have read
+    unit: str  # the source's own id: of a trace, or of a session
+    number: int  # number of the file, among all that imports have read
     file: int  # its id in the store
     position: int  # among the records of the file
-    line: int | None  # of the file, where it has lines
-    content: bytes | None  # JSON; None where an earlier record of the unit has the same
-    digest: bytes | None = None  # of the content; None where the record has that
+    line: int | None  # of the file, if it has lines
+    content: bytes | None  # JSON; None if an earlier record of the unit has the same content
+    digest: bytes | None = None  # of the content; None if the record has the content
 
 
 def unit_of(trace: str) -> str:
-    """The unit of a trace, without what neither UTF-8 nor SQLite's lists can have."""
+    """Return the unit of a trace; characters that UTF-8 or SQLite's lists cannot contain go."""
     return encodable(trace).replace("\0", "\ufffd")
 
 
 def session_unit(name: str) -> str:
-    """The unit of a session of this name, which no trace is called."""
+    """Return the unit of a session of this name; no trace has this name."""
     return _SESSION + name
 
 
 def is_session(unit: str) -> bool:
-    """Whether a unit is a session, which has several traces."""
+    """Whether a unit is a session, which contains several traces."""
     return unit.startswith(_SESSION)
 
 
 def session_name(unit: str) -> str:
-    """The name of the session that a unit is."""
+    """Return the name of the session of a unit."""
     return unit.removeprefix(_SESSION)
 
 
 def digest_of(content: bytes) -> bytes:
-    """What a content is known by: 16 bytes."""
+    """Return the digest that identifies a content: 16 bytes."""
     return blake2b(content, digest_size=16).digest()
 
 
 def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
-    """A block of records: the length of a table in JSON, the table, and the contents.
+    """Return a block of records: the length of a table in JSON, the table, and the contents.
 
     It has a checksum: SQLite has none, and a letter that a disk has changed may still be JSON.
     """
@@ -71,7 +71,7 @@ def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
             "numbers": [record.number for record in records],
             "files": [record.file for record in records],
             "positions": [record.position for record in records],
-            # Mostly as far from their positions, which packs to nothing.
+            # Mostly as far from their positions, which compresses to nothing.
             "lines": [x.line if x.line is None else x.line - x.position for x in records],
             "lengths": [None if content is None else len(content) for content in contents],
             "digests": [record.digest.hex() for record in records if record.digest],
@@ -86,7 +86,7 @@ def pack(records: Sequence[Record], level: int = _LEVEL) -> bytes:
 
 
 def unpack(block: bytes) -> Iterator[Record]:
-    """The records of a block, in their order; a damaged one raises one of `FAULTS`."""
+    """Yield the records of a block, in order; raises one of `FAULTS` for a damaged block."""
     content = zstd.decompress(block)
     begin = 4 + int.from_bytes(content[:4])
     table = parse(content[4:begin])

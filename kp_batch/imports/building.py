@@ -1,6 +1,6 @@
 """Builds units: a part of the records that an import has read, with those that the store has.
 
-A function builds a part and shares nothing, so many processes may do so at once. One process puts
+A function builds a part and shares nothing, so many processes can build at once. One process puts
 the results into the store and into the days.
 """
 
@@ -25,7 +25,7 @@ from kp_batch.imports.traces import ImportCounts, make_row
 from kp_batch.steps.step import cut
 
 WAITING, SKIPPED = "waiting", "skipped"  # states of units
-_UNITS = 4_000  # that are looked up at once
+_UNITS = 4_000  # looked up at once
 _GROUP_BYTES = 8 << 20  # of records in memory at once, unless a unit has more
 
 
@@ -34,18 +34,17 @@ class Work:
     """What the parts of an import have in common.
 
     Attributes:
-        form: of the sources.
-        rules: of the import.
-        merge: how records come together.
-        number: of the import, as the store has it from then on.
-        store: the path of the store.
+        form: format of the sources.
+        rules: rules of the import.
+        merge: merges kept and new records.
+        number: number of the import in the store, from then on.
+        store: path of the store.
         runs: what was read, see `spool`; or the turns of the sessions that were built.
-        void: the files that turned out to be damaged: none of their records counts.
-        now: the time of the import.
-        settled: until when the last record of a unit that waits must have come, so that no more is
-            waited for.
+        void: the damaged files, whose records do not count.
+        now: time of the import.
+        settled: a waiting unit whose last record came before this time waits no longer.
         parts: how many there are.
-        folder: for the turns of sessions.
+        folder: folder for the turns of sessions.
     """
 
     form: Format
@@ -62,32 +61,32 @@ class Work:
 
 
 _Stored = tuple[Unit, Sequence[int]]  # see `Built.units`
-_Refused = tuple[int, str, Rejected]  # the first file, whose refusal it is, and why
+_Refused = tuple[int, str, Rejected]  # the first file, the id of what is refused, and why
 
 
 @dataclass
 class Built:
-    """What became of a part.
+    """The result of a part.
 
     Attributes:
-        blocks: of records to store.
-        units: rows of the store, and the places among `blocks` of their new ones.
-        gone: the units that have no records any more.
-        left: the blocks that units have left.
-        leaving: days, and units to be taken out of them.
-        pieces: the traces by their days.
-        refused: what became no trace.
+        blocks: blocks of records to store.
+        units: rows of the store, each with the places in `blocks` of its new ones.
+        gone: units that no longer have records.
+        left: blocks that units no longer use.
+        leaving: days, and units to take out of them.
+        pieces: traces by day.
+        refused: what could not become a trace.
         skipped: how many are not an agent's, by kind.
-        days: of all that was built, by ids; None of what has none.
+        days: days of everything built, by id; None if it has no day.
         traces: how many have a day.
-        counts: of these, and of those that the rules refuse.
-        only_gone: what only forgotten files have: units, and digests.
-        forgotten: likewise, the lines of turns that are forgotten, and turns of which only
-            forgotten files had any.
-        seen_again: see `Merged`; of all units.
-        turns: of sessions; see `turns`.
+        counts: counts of these traces, and of those that the rules refuse.
+        only_gone: units and digests that only forgotten files have.
+        forgotten: likewise; also lines of forgotten turns, and turns that only forgotten files
+            had.
+        seen_again: see `Merged`; summed over all units.
+        turns: turns of sessions; see `turns`.
         cut: the sessions that were built.
-        changed: the traces that these had before.
+        changed: the traces that these sessions had before.
     """
 
     blocks: list[bytes] = field(default_factory=list[bytes])
@@ -115,9 +114,9 @@ def build_part(work: Work, part: int, touched: Sequence[str]) -> Built:
     """Build the units of a part.
 
     Args:
-        work: of the import.
-        part: its number.
-        touched: units of it that are built whether anything new is read of them or not.
+        work: work of the import.
+        part: number of the part.
+        touched: units to build even if nothing new of them was read.
     """
     new: dict[str, list[Record]] = {name: [] for name in touched}
     for record in records_of_part(work.runs, part):
@@ -131,7 +130,7 @@ def build_part(work: Work, part: int, touched: Sequence[str]) -> Built:
 
 
 def _groups(new: Mapping[str, Sequence[Record]], store: Store) -> Iterator[Sequence[str]]:
-    """Units that are built at once, in the order of blocks."""
+    """Group units that are built at once, in the order of blocks."""
     for names in cut(sorted(new, key=place_of), lambda _: 1, _UNITS):
         sizes = {name: sum(len(x.content or b"") for x in new[name]) for name in names}
         for name, unit in store.units(names).items():
@@ -140,7 +139,7 @@ def _groups(new: Mapping[str, Sequence[Record]], store: Store) -> Iterator[Seque
 
 
 class Builder:
-    """Builds units, and packs their records."""
+    """Builds units, and packs their records into blocks."""
 
     def __init__(self, work: Work, touched: Collection[str], turns: Spool) -> None:
         self._work, self._touched, self._turns = work, touched, turns
@@ -150,7 +149,7 @@ class Builder:
         self._rows: list[Row] = []
 
     def build(self, new: Mapping[str, Sequence[Record]], store: Store) -> None:
-        """Build units of new records, and those that the store has."""
+        """Build units from new records and from those in the store."""
         known, kept = store.units(new), dict[str, list[Record]]()
         for record in store.records(known.values()):
             kept.setdefault(record.unit, []).append(record)
@@ -161,7 +160,7 @@ class Builder:
             self._take(known.get(name) or Unit(name), merged, store)
 
     def finish(self) -> Built:
-        """All that was built."""
+        """Return everything built."""
         self._pack()
         self._result.pieces = pieces_of(self._rows)
         self._result.turns = self._turns.runs()
@@ -170,7 +169,7 @@ class Builder:
     def _take(self, unit: Unit, merged: Merged, store: Store) -> None:
         result, number = self._result, self._work.merge.number
         result.seen_again += merged.seen_again
-        # Of the files, and not of the session: it stays until they are read again.
+        # This is kept per file, not per session: it stays until the files are read again.
         result.refused += ((file, "", _too_large_session()) for file in merged.left_out)
         if self._lacks_records(unit):
             merged.is_too_large = True
@@ -187,13 +186,13 @@ class Builder:
         self._store(unit, merged)
 
     def _lacks_records(self, unit: Unit) -> bool:
-        """Whether a trace was too large, and has not been read anew as a whole."""
+        """Whether a trace was too large, and has not been read again as a whole."""
         merge = self._work.merge
         is_read = merge.source != "stream" and {*unit.files} <= {*merge.read}
         return unit.bytes > bounds.TRACE_BYTES and not is_read
 
     def _cut(self, unit: Unit, merged: Merged, store: Store) -> Unit:
-        """A session once its turns are spooled."""
+        """Return a session after spooling its turns."""
         result, work = self._result, self._work
         found = Cutter(work.form, work.rules, store, work.merge.forgotten).cut(unit.name, merged)
         for record in found.parts:
@@ -207,7 +206,7 @@ class Builder:
         return unit._replace(number=work.number, links=found.traces)
 
     def built(self, unit: Unit, merged: Merged, *, has_new: bool) -> Unit:
-        """A unit that is a trace, as it is once that is built."""
+        """Return the unit of a trace after building the trace."""
         result, work = self._result, self._work
         is_settled = bool(unit.day) or (
             unit.state == WAITING and not has_new and (unit.since or "") <= work.settled
@@ -235,7 +234,7 @@ class Builder:
     def _made(
         self, name: str, merged: Merged, *, is_settled: bool
     ) -> Row | Rejected | Skipped | None:
-        """The row of a trace, or why it has none; None if it has no records by now."""
+        """Return a trace's row, or why it has none; None if it no longer has records."""
         if not merged.contents:
             return None
         form, rules = self._work.form, self._work.rules
@@ -243,7 +242,7 @@ class Builder:
         return make_row(form, chosen, name, _parsed(merged), self._result.counts)
 
     def _store(self, unit: Unit, merged: Merged) -> None:
-        """Put the records of a unit that are new into blocks; or all, where some count no more."""
+        """Put a unit's new records into blocks; all of them, if some no longer count."""
         number, result = self._work.merge.number, self._result
         if merged.is_replaced:
             result.left |= {*unit.blocks}
@@ -257,14 +256,14 @@ class Builder:
         self.keep(unit, self._placed(merged.packed(stored)))
 
     def keep(self, unit: Unit, places: Sequence[int]) -> None:
-        """Have a unit stored, unless nothing is kept of it."""
+        """Store a unit, unless nothing of it is kept."""
         if places or unit.blocks or unit.links or unit.day or unit.state:
             self._result.units.append((unit, places))
         else:
             self._result.gone.append(unit.name)
 
     def _placed(self, records: Sequence[Record]) -> Sequence[int]:
-        """Put records into blocks; returns the places of these."""
+        """Put records into blocks; return their places."""
         places = list[int]()
         for record in records:
             size = len(record.content or b"")
@@ -290,7 +289,7 @@ def _too_large_session() -> Rejected:
 
 
 def _parsed(merged: Merged) -> Iterator[SourceRecord]:
-    """The records of a trace; nothing is parsed of one that is too large."""
+    """Yield a trace's parsed records; of a trace that is too large, nothing is parsed."""
     budget = trace_budget()
     budget.take(bounds.TRACE_BYTES + 1 if merged.is_too_large else 0)
     for record in merged.contents:

@@ -1,4 +1,4 @@
-"""A change of an archive: what an import has built goes into the store, then into the days."""
+"""Changes an archive: what an import has built goes into the store, then into the days."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from kp_batch.imports.refusals import NAMES, RefusalCounts, row_of, write_list
 from kp_batch.imports.store import STORE, KnownSource, State, Store, Unit, save_done
 from kp_batch.imports.traces import ImportCounts
 
-SETTLES_AFTER = timedelta(days=1)  # that a unit waits for its root, at the rule "topmost"
+SETTLES_AFTER = timedelta(days=1)  # how long a unit waits, at the rule "topmost"
 _TABLES = """
     PRAGMA new.journal_mode = OFF;
     PRAGMA new.synchronous = OFF;
@@ -36,27 +36,27 @@ _NOT_LEAVING = """
 
 
 def now() -> datetime:
-    """The clock of imports."""
+    """Return the time, for imports."""
     return datetime.now(UTC)
 
 
 def before(time: timedelta) -> str:
-    """The time that was so long ago, as the store has times."""
+    """Return the time a duration ago, in the store's form."""
     return (now() - time).isoformat(timespec="microseconds")
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What was forgotten."""
+    """The counts of what was forgotten."""
 
-    traces: int  # that are removed, or built of fewer records
-    records: int  # of sources that are kept out from now on
+    traces: int  # removed, or rebuilt from fewer records
+    records: int  # of sources, kept out from now on
     files_changed: int  # of the archive
 
 
 @dataclass
 class Taken:
-    """What an import has come to by now; see `Built`."""
+    """What an import has counted so far; see `Built`."""
 
     traces: int = 0
     seen_again: int = 0
@@ -66,16 +66,16 @@ class Taken:
 
 
 class ArchiveChange:
-    """One change of an archive, which nobody else changes meanwhile.
+    """One change of an archive, which must be locked.
 
-    What is built waits in a file of its own, so that the store stays as it is until all is there.
+    Built parts wait in a separate file, so the store stays unchanged until all are there.
 
     Args:
-        archive: that is changed.
-        store: of it.
-        form: of its sources.
-        paths: of files, by their ids.
-        scratch: the path of a file for what waits.
+        archive: the archive to change.
+        store: its store.
+        form: format of its sources.
+        paths: paths of files, by id.
+        scratch: path of the separate file.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ArchiveChange:
         self.taken = Taken()
 
     def take(self, built: Built) -> None:
-        """Take a part."""
+        """Add a built part."""
         taken, many = self.taken, self._store.connection.executemany
         ids = [*range(self._next_block, self._next_block + len(built.blocks))]
         self._next_block += len(ids)
@@ -121,27 +121,27 @@ class ArchiveChange:
     def refuse(
         self, refused: Rejected, file: str, *, owner: str | None = None, is_file: bool = False
     ) -> None:
-        """Take a refusal: of a file that cannot be read, of a part of it, or of an owner."""
+        """Add a refusal: of a file that cannot be read, of a part of a file, or of an owner."""
         self.taken.refusals.count(refused, file, is_file=is_file)
         row = row_of(refused, file, owner)
         self._run("INSERT INTO new.refusals VALUES (?, ?, ?, ?)", row)
 
     def drop(self, item: Rejected | Skipped, file: str) -> None:
-        """Take what is no record of a file."""
+        """Add an item of a file that is not a record."""
         if isinstance(item, Rejected):
             self.refuse(item, file)
         else:
             self.taken.skipped[item.kind] += 1
 
     def list_refusals(self, read: Collection[str], forgotten: Sequence[str] = ()) -> dict[str, int]:
-        """Write the lists of refusals as they are once this change is stored, if it will be.
+        """Write the lists of refusals as they will be once this change is stored.
 
         Args:
-            read: the files that were read, whose former refusals do not count any more.
-            forgotten: files, and folders of files, whose refusals all go.
+            read: files that were read; their former refusals no longer count.
+            forgotten: files, and folders of files, whose refusals are all removed.
 
         Returns:
-            How many there are then of each kind of `NAMES`.
+            The number of refusals of each kind of `NAMES`.
         """
         self._files_read, self._forgotten_files = read, forgotten
         self._run("BEGIN IMMEDIATE")
@@ -158,7 +158,7 @@ class ArchiveChange:
     def _store_refusals(self) -> None:
         many = self._store.connection.executemany
         self._run("DELETE FROM main.refusals WHERE owner IN (SELECT id FROM new.built)")
-        # A folder that could not be read, whose path ends with a slash, is read every time.
+        # A folder that could not be read is read every time; its path ends with a slash.
         self._run("DELETE FROM main.refusals WHERE owner IS NULL AND file LIKE '%/'")
         own = "DELETE FROM main.refusals WHERE owner IS NULL AND file = ?"
         many(own, ((path,) for path in self._files_read))
@@ -175,13 +175,14 @@ class ArchiveChange:
         is_done: bool,
         forgotten: Sequence[tuple[str, bytes | None]] = (),
     ) -> int:
-        """Store the records, then the days, then that it is done; returns how many days changed.
+        """Store the records, then the days, then that it is done; return how many days changed.
 
         Args:
-            state: of the store from now on.
-            sources: new and changed ones.
-            expired: a time. Units that are not an agent's go if their last record came before it.
-            is_done: whether the import before was.
+            state: new state of the store.
+            sources: new and changed sources.
+            expired: a time. Units that are not an agent's are removed if their last record is
+                older.
+            is_done: whether the previous import is complete.
             forgotten: what is kept out from now on.
         """
         with self._store.transaction():
@@ -211,7 +212,7 @@ class ArchiveChange:
         self._store.without_dead(self._left)
 
     def count_expired(self, until: str) -> int:
-        """How many units go: not an agent's, and without a new record for so long."""
+        """Count the units to remove: not an agent's, and without a new record since this time."""
         names = self._store.expired(until)
         stay = "SELECT name FROM new.units WHERE state IS NOT 'skipped' OR since >= ?"
         return len({*names}.difference(self._store.values(stay, until)))

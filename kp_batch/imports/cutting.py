@@ -1,4 +1,4 @@
-"""Cuts a session into the records of its traces: turns, or by the rules the session."""
+"""Cuts a session into the records of its traces: its turns, or, by the rules, all of it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ from kp_batch.text import one_line
 
 @dataclass
 class Cut:
-    """What a session comes to.
+    """The result of cutting a session.
 
     Attributes:
-        parts: the records of its traces; the content of each begins with the session and a NUL.
-        traces: that have any.
-        refused: what comes to none, with its file.
-        skipped: likewise what is only counted, by kind.
-        forgotten: digests of lines of turns that are forgotten.
+        parts: records of its traces; each content begins with the session and a NUL.
+        traces: traces that have records.
+        refused: refused items, each with its file.
+        skipped: items that are only counted, by kind, each with its file.
+        forgotten: digests of the lines of forgotten turns.
     """
 
     parts: list[Record] = field(default_factory=list[Record])
@@ -39,13 +39,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Cutter:
-    """Cuts sessions.
+    """Cuts sessions into the records of their traces.
 
     Attributes:
-        form: which has `turns`.
-        rules: of the import.
-        store: knows what is forgotten.
-        forgotten: what is forgotten besides.
+        form: a format that has `turns`.
+        rules: rules of the import.
+        store: contains what is forgotten.
+        forgotten: further forgotten units and digests.
     """
 
     form: Format
@@ -54,10 +54,10 @@ class Cutter:
     forgotten: AbstractSet[tuple[str, bytes | None]]
 
     def cut(self, unit: str, merged: Merged) -> Cut:
-        """Cut a session; blanks the lines of turns that are forgotten in its records."""
+        """Cut a session; blank the lines of forgotten turns in its records."""
         forgotten = list[tuple[str, bytes]]()
         if self.store.has_forgotten_ids:
-            # What was forgotten as a turn is no part of a session, and the other way round.
+            # What was forgotten as a turn is not part of a session, and vice versa.
             other = "turn" if self.rules.trace == "session" else "session"
             files = self._files(unit, merged, self.rules.model_copy(update={"trace": other}))
             forgotten += _blank(merged, files, self._gone(files))
@@ -73,7 +73,7 @@ class Cutter:
         return result
 
     def _files(self, unit: str, merged: Merged, rules: Rules) -> Sequence["_File"]:
-        """The files of a session, cut by rules."""
+        """Return the files of a session, cut by rules."""
         files: dict[int, _File] = {}
         for record in sorted(merged.records, key=lambda record: record.position):
             files.setdefault(record.file, _File(record.file)).records.append(record)
@@ -82,7 +82,7 @@ class Cutter:
         return [*files.values()]
 
     def _gone(self, files: Sequence["_File"]) -> AbstractSet[str]:
-        """The names of traces of files that are forgotten."""
+        """Return the names of the files' forgotten traces."""
         names = {name for file in files for name in file.traces}
         forgotten = self.forgotten | self.store.forgotten(names)
         return {FORGOTTEN, *(name for name, digest in forgotten if digest is None)}
@@ -91,7 +91,7 @@ class Cutter:
 def _blank(
     merged: Merged, files: Sequence["_File"], gone: AbstractSet[str]
 ) -> Sequence[tuple[str, bytes]]:
-    """Blank the lines of some traces in the records of a session; returns their digests."""
+    """Blank the lines of some traces in a session's records; return their digests."""
     lines = {x: first for file in files for x, first in file.lines_of(gone)}
     if not lines:
         return ()
@@ -106,7 +106,7 @@ def _name_of(trace: str) -> str:
 
 
 class _Lines:
-    """The lines of a file, parsed again each time that they are gone through."""
+    """The lines of a file, parsed again in each iteration."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = records
@@ -121,10 +121,10 @@ class _File:
     """A file of a session.
 
     Attributes:
-        id: in the store.
+        id: id in the store.
         records: its lines.
-        items: what these come to, and the places of the lines.
-        turns: of the lines, as far as they have any.
+        items: what the lines become, with the places of the lines.
+        turns: turns of the lines that belong to one.
     """
 
     id: int
@@ -134,7 +134,7 @@ class _File:
     _turns: list[InTurn] = field(default_factory=list[InTurn])
 
     def cut(self, form: Format, rules: Rules, name: str) -> None:
-        """Take what its lines come to; nothing of a damaged one."""
+        """Cut the lines into items; a damaged file has none."""
         assert form.turns  # noqa: S101 (it has sessions)
         places = dict[int, int]()
         try:
@@ -161,11 +161,11 @@ class _File:
 
     @property
     def traces(self) -> set[str]:
-        """The names of the traces that it has records of."""
+        """Return the names of the traces with records in this file."""
         return {_name_of(x.trace) for x in self.items if isinstance(x, SourceRecord)}
 
     def parts(self, unit: str, gone: AbstractSet[str]) -> Iterator[Record]:
-        """The records of traces but for some."""
+        """Yield the records of all traces except some."""
         for position, (item, place) in enumerate(zip(self.items, self._places, strict=True)):
             if isinstance(item, SourceRecord) and (trace := _name_of(item.trace)) not in gone:
                 number = self.records[place].number
@@ -173,7 +173,7 @@ class _File:
                 yield Record(trace, number, self.id, position, item.line, content)
 
     def lines_of(self, traces: AbstractSet[str]) -> Iterator[tuple[Record, bool]]:
-        """The lines that belong to some traces, with whether one is the first of its trace."""
+        """Yield the lines of some traces, and whether each is the first of its trace."""
         of_turns = {
             x
             for x, each in enumerate(self._turns)

@@ -1,7 +1,7 @@
-"""The files of an imported archive: one a day, in UTC, with traces in the order of their time.
+"""The files of an imported archive: one per day, in UTC, with traces in the order of their time.
 
-They are merged piece by piece and not sorted in DuckDB, which holds 2,048 rows at once: of traces
-of a megabyte that is more memory than there may be.
+They are merged piece by piece. Sorting in DuckDB holds 2,048 rows at once, which may be too much
+memory if each trace has a megabyte.
 """
 
 import heapq
@@ -22,14 +22,14 @@ from kp_batch.imports.destination import Archive
 from kp_batch.schemas import arrow_schema
 from kp_batch.text import encodable
 
-_TRACES = pl.Schema({"key": pl.String, **IMPORTED})  # by their time, then their id
+_TRACES = pl.Schema({"key": pl.String, **IMPORTED})  # sorted by time, then id
 _LENGTHS = [
     pl.element().struct.field(name).str.len_bytes().fill_null(0)
     for name in ("content", "input", "output_summary")
 ]
 _SIZE = pl.col("steps").list.eval(pl.sum_horizontal(_LENGTHS)).list.sum() + 1_000
-ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1_000, 16 << 20  # of Parquet, at the most
-PIECE_ROWS, PIECE_BYTES = 200, 1 << 20  # of a day's traces, built at once
+ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1_000, 16 << 20  # of Parquet, at most
+PIECE_ROWS, PIECE_BYTES = 200, 1 << 20  # of a day's traces, built at once, at most
 _DAY = len("2026-01-31")
 
 
@@ -37,8 +37,8 @@ class Piece(NamedTuple):
     """Some new traces of a day.
 
     Attributes:
-        day: of all of them.
-        key: of the first.
+        day: day of all these traces.
+        key: key of the first trace.
         rows: an Arrow stream, in the order of keys.
     """
 
@@ -48,14 +48,14 @@ class Piece(NamedTuple):
 
 
 def day_of(trace: Row) -> str:
-    """The day of a trace."""
+    """Return the day of a trace."""
     return trace["metadata"]["created_at"][:_DAY]
 
 
 def pieces_of(traces: Sequence[Row]) -> list[Piece]:
-    """Traces by their days; letters that UTF-8 does not have are replaced."""
+    """Group traces by day; characters that UTF-8 cannot encode are replaced."""
     ordered, pieces, begin = sorted(traces, key=_key_of), list[Piece](), 0
-    # One frame of all, as each takes a millisecond; of views a slice would hold the texts of all.
+    # One frame of all, since each frame takes a millisecond; a slice of views would keep all texts.
     table = frame_of(ordered).to_arrow().combine_chunks()
     for day, of_day in groupby(ordered, day_of):
         for group in _cut(of_day):
@@ -81,7 +81,7 @@ def _cut(traces: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def frame_of(traces: Sequence[Row]) -> pl.DataFrame:
-    """A frame of traces and their keys."""
+    """Return a frame of traces and their keys."""
     try:
         return _frame(traces)
     except UnicodeEncodeError:
@@ -114,23 +114,23 @@ class Changes(Protocol):
         ...
 
     def ids(self, day: str) -> list[str]:
-        """The ids of these in a day."""
+        """Return the ids of the new traces in a day."""
         ...
 
     def pieces(self, day: str) -> Iterator[Piece]:
-        """These, in the order of their first keys."""
+        """Yield the new traces of a day, in the order of their first keys."""
         ...
 
     def leaving(self) -> list[tuple[str, str, bool]]:
-        """Days, and ids of traces to be taken out of them, with whether these are in another."""
+        """Return days and ids of traces to take out of them, and whether each is in another day."""
         ...
 
 
 def write_days(archive: Archive, changes: Changes, metadata: Mapping[str, str]) -> int:
-    """Write days, each completely or not at all; returns how many have changed.
+    """Write days, each completely or not at all; return how many changed.
 
-    A trace that moves is taken out of its old day last, so that it is in one at any moment. Each
-    file that is written has the metadata.
+    A trace that moves is taken out of its old day last, so it is in one day at any moment. Each
+    file that is written gets the metadata.
     """
     moving, going = dict[str, set[str]](), dict[str, set[str]]()
     for day, id_, moves in changes.leaving():
@@ -141,7 +141,7 @@ def write_days(archive: Archive, changes: Changes, metadata: Mapping[str, str]) 
         return {*changes.ids(day), *going.get(day, ())}
 
     changed = _write(archive, changes, gaining, old, metadata)
-    # What a day has gained by now is written once more, without those that have left it.
+    # A day that has gained traces by now is written once more, without those that have left it.
     changed |= _write(archive, None, moving, lambda day: moving[day] - old(day), metadata)
     return len(changed)
 
@@ -153,7 +153,7 @@ def _write(
     without: Callable[[str], Collection[str]],
     metadata: Mapping[str, str],
 ) -> set[str]:
-    """Write and store days, without some ids, and with what is new; returns the changed ones."""
+    """Write days without some ids and with the new traces; return those that changed."""
     names = {day: f"{day}.parquet" for day in sorted(days)}
     archive.fetch(names.values())
     changed: set[str] = set()
@@ -172,7 +172,7 @@ def _new(changes: Changes, day: str) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _old(path: Path, without: Collection[str]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """The traces of a day's file that stay there, in pieces with their first keys."""
+    """Yield the traces that stay in a day's file, in pieces with their first keys."""
     if not path.exists():
         return
     ids = pl.DataFrame({"id": sorted(without)}, schema={"id": pl.String})
@@ -188,7 +188,7 @@ def _old(path: Path, without: Collection[str]) -> Iterator[tuple[str, pl.DataFra
 
 
 def _merged(pieces: Iterable[tuple[str, pl.DataFrame]]) -> Iterator[pl.DataFrame]:
-    """Rows in the order of keys, of pieces in the order of their first ones."""
+    """Merge pieces, sorted by their first keys, into rows in the order of keys."""
     waiting, size = list[pl.DataFrame](), 0
     for key, rows in pieces:
         if size > ROW_GROUP_BYTES:
@@ -203,7 +203,7 @@ def _merged(pieces: Iterable[tuple[str, pl.DataFrame]]) -> Iterator[pl.DataFrame
 
 
 def _write_day(rows: Iterable[pl.DataFrame], metadata: Mapping[str, str], path: Path) -> int:
-    """Write the rows of a day; returns how many."""
+    """Write the rows of a day; return how many."""
     schema = arrow_schema(IMPORTED).with_metadata(dict(metadata))
     number = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
@@ -214,7 +214,7 @@ def _write_day(rows: Iterable[pl.DataFrame], metadata: Mapping[str, str], path: 
 
 
 def _row_groups(frames: Iterable[pl.DataFrame]) -> Iterator[pa.Table]:
-    """Rows in groups, which depend on the rows alone: of some megabytes, unless a row has more."""
+    """Group rows, by the rows alone: some megabytes in each group, unless a row has more."""
     pending, sizes = _table_of(pl.DataFrame(schema=IMPORTED)), list[int]()
     for frame in frames:
         pending = pa.concat_tables([pending, _table_of(frame.select(IMPORTED.names()))])
@@ -232,5 +232,5 @@ def _row_groups(frames: Iterable[pl.DataFrame]) -> Iterator[pa.Table]:
 
 
 def _table_of(frame: pl.DataFrame) -> pa.Table:
-    """The rows of a frame, without a copy of its texts."""
+    """Return the rows of a frame as a table, without copying its texts."""
     return frame.to_arrow(compat_level=pl.CompatLevel.newest())

@@ -1,6 +1,6 @@
-"""An archive that an import changes: a folder, or a local copy of one in a bucket.
+"""An archive that an import changes: a folder, or a local copy of an archive in a bucket.
 
-The files of a copy are downloaded when they are needed.
+Files of a copy are downloaded when needed.
 """
 
 import fnmatch
@@ -17,23 +17,23 @@ from kp_batch.storage.urls import is_url, local_name
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.lock import archive_notice, locked
 
-OWN = "_import"  # the folder of the state of imports
-MAX_PARALLEL_BYTES = 32 << 20  # a larger file is stored alone: its upload has all of it in memory
+OWN = "_import"  # folder of the imports' state
+MAX_PARALLEL_BYTES = 32 << 20  # a larger file is stored alone: its upload is all in memory
 _PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 _DAY = "????-??-??.parquet"
 
 
 @dataclass(frozen=True)
 class Archive:
-    """The files of an archive, by their names below it.
+    """The files of an archive, by their names relative to it.
 
     Attributes:
-        name: as its user names it.
-        folder: on this machine.
-        remote: the names of files that are not there yet.
-        download: takes the name of such a file, and writes it there.
-        store: takes the names of files that were changed or removed, and returns once they are so
-            in the archive: each completely or not at all, in no special order.
+        name: the archive's name, as its user wrote it.
+        folder: its folder on this machine.
+        remote: names of files that are not there yet.
+        download: takes the name of such a file, and downloads it.
+        store: takes the names of changed or removed files, and returns once the archive has these
+            changes. It stores each file completely or not at all, in any order.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Archive:
         return any(self.folder.glob(_DAY)) or bool(fnmatch.filter(self.remote, _DAY))
 
     def local_path(self, name: str) -> Path:
-        """The path of a file on this machine; the file may not exist.
+        """Return the path of a file on this machine; the file may not exist.
 
         Raises:
             OSError: it cannot be downloaded.
@@ -58,7 +58,7 @@ class Archive:
         return self.folder / name
 
     def fetch(self, names: Iterable[str]) -> None:
-        """Download files that will be needed one after another.
+        """Download files that will be needed.
 
         Raises:
             OSError: one cannot be downloaded.
@@ -67,7 +67,7 @@ class Archive:
 
     @contextmanager
     def writing(self, name: str) -> Generator[Path]:
-        """Give the path to write a file under, which replaces the old one if it differs."""
+        """Yield a path to write a file at; it replaces the old file if it differs."""
         path = self.local_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path, durable=True) as written:
@@ -78,15 +78,15 @@ class Archive:
             self.store([name])
 
     def put(self, name: str, write: Callable[[Path], int]) -> bool:
-        """Write a file in the place of the local one; see `local_path` and `store`.
+        """Write a file in place of the local one; see `local_path` and `store`.
 
         Args:
-            name: of the file.
-            write: takes the path to write it under, and returns how many rows it has: without any,
-                the local file is removed.
+            name: name of the file.
+            write: takes the path to write at, and returns the number of rows. If it is 0, the local
+                file is removed.
 
         Returns:
-            Whether it differs from the file before.
+            Whether the file differs from the one before.
         """
         path = self.folder / name
         with atomic_write(path, durable=True) as written:
@@ -104,11 +104,11 @@ def _is_same(written: Path, path: Path) -> bool:
 
 
 def target_of(name: str, folder: Path) -> "LocalTarget | BucketTarget":
-    """The place of the archive of that name.
+    """Return the place of the archive of that name.
 
     Args:
         name: its folder, or its URL in a bucket.
-        folder: an empty one, for a copy of an archive in a bucket.
+        folder: an empty folder, for a copy of an archive in a bucket.
 
     Raises:
         WarehouseError: no archive can be written there.
@@ -127,12 +127,12 @@ class LocalTarget:
     name: str
 
     def snapshot(self) -> Archive:
-        """The archive as it is by now, to be read; another import may be changing it."""
+        """Return the archive as it is now, for reading; another import may be changing it."""
         return Archive(self.name, Path(self.name))
 
     @contextmanager
     def alone(self) -> Generator[Archive]:
-        """The archive, which nobody else changes meanwhile.
+        """Lock the archive, so that nobody else changes it within the context.
 
         Raises:
             BusyError: another import is changing it.
@@ -141,11 +141,11 @@ class LocalTarget:
         refuse_link(archive.folder / OWN)
         with locked(archive.folder / OWN, wait=False, archive=self.name):
             for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{OWN}/{_PART}")):
-                part.unlink()  # of an import that was killed
+                part.unlink()  # left by an import that was killed
             yield replace(archive, store=self._store)
 
     def _store(self, names: Sequence[str]) -> None:
-        """Wait for the disk: sources may be removed after that."""
+        """Wait for the disk: sources may be removed after this."""
         for folder in {(Path(self.name) / name).parent for name in names}:
             sync_names(folder)
 
@@ -154,8 +154,8 @@ class LocalTarget:
 class BucketTarget:
     """Objects below a URL.
 
-    Each is replaced only if it is still the one that was copied: of two writers at the same time
-    neither replaces an object of the other one.
+    Each object is replaced only if it is still the one that was copied. So two writers at the same
+    time cannot replace each other's objects.
     """
 
     url: str
@@ -163,7 +163,7 @@ class BucketTarget:
     etags: dict[str, str] = field(default_factory=dict[str, str])  # of the objects at the snapshot
 
     def snapshot(self) -> Archive:
-        """See `LocalTarget`; local files stay, unless their object was replaced."""
+        """See `LocalTarget`; local files are kept, unless their object was replaced."""
         objects = store_at(self.url).objects()
         etags = {each.path: each.etag for each in objects if _is_of_archive(each.path)}
         for name in dict(etags.items() ^ self.etags.items()):
@@ -213,6 +213,6 @@ class BucketTarget:
 
 
 def _is_of_archive(path: str) -> bool:
-    """Whether an object is a file of the archive; others are left alone."""
+    """Whether an object is a file of the archive; other objects are left alone."""
     folder, _, name = path.rpartition("/")
     return folder == OWN or (not folder and name.endswith((".parquet", ".jsonl")))

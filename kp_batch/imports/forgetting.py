@@ -22,10 +22,10 @@ from kp_batch.imports.workers import Workers
 from kp_batch.storage.urls import is_url
 from kp_batch.text import shortened, some_of, unknown_of
 
-UNITS_PER_PART = 1_000  # that are built again at once
+UNITS_PER_PART = 1_000  # rebuilt at once
 _NAMED = 3
-_LETTERS = 400  # of a name that is shown; what differs in paths stands at their end
-_COMPARED = 10_000  # names: more take seconds
+_LETTERS = 400  # of a name that is shown; paths differ at their end
+_COMPARED = 10_000  # names; comparing more takes seconds
 
 
 def forget(
@@ -35,15 +35,16 @@ def forget(
 
     Args:
         archive: its folder, or its URL in a bucket.
-        ids: of traces, which no file brings back.
-        files: of a source, or folders of these, wherever they are by now; other records that they
-            have later count.
+        ids: ids of traces, which no file brings back.
+        files: files of a source, or their folders, even if they no longer exist; records that other
+            files contain later still count.
 
     Raises:
-        KpBatchError: a path is empty, or nothing is kept of one of them; nothing was changed.
+        KpBatchError: a path is empty, or the archive has nothing of one of them; nothing was
+            changed.
         ArchiveError: nothing was imported into it.
     """
-    if not all(files):  # a variable that is not set, say: else it would be the folder here
+    if not all(files):  # an unset variable, for example: it would mean the current folder
         raise KpBatchError(
             "the path of what is to be forgotten is empty; nothing was changed; name a file, or a "
             "folder"
@@ -110,10 +111,10 @@ def _forget(
 
 
 def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]) -> None:
-    """Refuse names that the archive keeps nothing of.
+    """Refuse names that the archive does not contain.
 
     Raises:
-        KpBatchError: names some of them, with those that may be meant.
+        KpBatchError: some names are unknown; the message suggests similar ones.
     """
     forgotten = (name for name, digest in store.forgotten(names) if digest is None)
     kept = {*store.units(names), *forgotten}
@@ -123,7 +124,7 @@ def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]
 
 
 def _check_paths(store: Store, paths: Sequence[str]) -> None:
-    """Refuse paths that are neither files, nor folders of files; see `_check_names`."""
+    """Refuse paths that are neither files nor folders of files; see `_check_names`."""
     query = "SELECT path FROM files WHERE stamp IS NOT NULL UNION SELECT file FROM refusals"
     files = store.values(query) if paths else []
     known = {*files, *(folder for file in files for folder in _folders(file))}
@@ -132,7 +133,7 @@ def _check_paths(store: Store, paths: Sequence[str]) -> None:
 
 
 def _lies_in(file: str, names: Sequence[str]) -> bool:
-    """Whether a file is one of these, or in a folder among them."""
+    """Whether a file is one of these names, or in a folder among them."""
     return not {file, *_folders(file)}.isdisjoint(name.rstrip("/") for name in names)
 
 
@@ -151,7 +152,7 @@ def _unknown(
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:
-    """A known name that holds this one, or resembles it, as a question."""
+    """Return a question that suggests a known name, which contains this one or resembles it."""
     head = _head(name)
     rest = name.removeprefix(head)
     others = sorted(x.removeprefix(head) for x in known if _head(x) == head)
@@ -160,7 +161,7 @@ def _suggestion(name: str, known: Collection[str]) -> str:
 
 
 def _head(name: str) -> str:
-    """What many names have in common: the prefix of ids, or a folder."""
+    """Return what many names have in common: the prefix of ids, or a folder."""
     folder, slash, _ = name.rpartition("/")
     prefix = "kp:trace:"
     return prefix if name.startswith(prefix) else folder + slash

@@ -1,4 +1,4 @@
-"""The settings of an import, as Prefect's form has them; the command line has them as options."""
+"""The settings of an import, as options of the command line and as Prefect's form."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,14 +19,14 @@ _AUTO = "auto"
 
 
 def _known(name: str) -> str:
-    """A format's name, or auto, which `import_traces` resolves."""
+    """Check a format's name; it may be auto, which `import_traces` resolves."""
     if name not in (*FORMATS, _AUTO):
         raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}, or {_AUTO}")
     return name
 
 
 class ImportSource(Table):
-    """What an import takes, and where it puts that."""
+    """What an import reads, and where it writes."""
 
     format: Annotated[str, AfterValidator(_known)] = Field(
         _AUTO, description="One that kp-batch import-formats lists, or auto."
@@ -41,18 +41,18 @@ class ImportConfig(ImportLimits, ImportSource):
 
     @classmethod
     def read(cls, values: object, number: int) -> "ImportConfig":
-        """Read the config from the values of a form, or take it as it is.
+        """Read the config from the values of a form, or return it unchanged.
 
         Raises:
-            SettingError: values have faults; the message lists all, and the number of the import.
+            SettingError: values have faults; the message lists all, with the import's number.
         """
         return cls.checked(values, said=f"the settings of import {number} have faults: {{}}")
 
     def run(self, rules: Mapping[str, Any] | None = None) -> Imported:
-        """Import; see `import_traces`.
+        """Run the import; see `import_traces`.
 
         Args:
-            rules: tables that win over those of the file.
+            rules: tables that override those of the file.
         """
         decided = load_rules(self.rules, rules or {})
         return import_traces(
@@ -66,7 +66,7 @@ def read_imports(entries: Iterable[object]) -> list[ImportConfig]:
 
 
 def imports_of(project: ProjectFile | None) -> Sequence[Mapping[str, Any]]:
-    """The values of a project's imports.
+    """Return the values of a project's imports.
 
     Raises:
         SettingError: there is no project, it has no imports, or its file has faults.

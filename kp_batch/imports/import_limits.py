@@ -1,4 +1,4 @@
-"""How much an import may refuse."""
+"""Limits of what an import may refuse."""
 
 from pydantic import Field
 
@@ -9,7 +9,7 @@ from kp_batch.settings import Limit, Table
 
 
 class ImportLimits(Table):
-    """How much an import may refuse; None: any. Waiting traces count as neither."""
+    """How much an import may refuse; None for no limit. Waiting traces do not count."""
 
     max_refused: Limit = Field(
         None,
@@ -21,10 +21,10 @@ class ImportLimits(Table):
 
 
 def check_limits(limits: ImportLimits, refusals: RefusalCounts, traces: int, files: int) -> None:
-    """Refuse to import where more is refused than may be, of so many built traces and files.
+    """Refuse an import that exceeds a limit, given its refusals, built traces and files.
 
     Raises:
-        KpBatchError: names the limit, and how to allow it.
+        KpBatchError: a limit is exceeded; the message names it, and how to raise it.
     """
     refused, unreadable = (refusals.counts[kind] for kind in ("refused", "unreadable"))
     examples = {kind: f"such as {example}" for kind, example in refusals.examples.items()}

@@ -1,7 +1,7 @@
 """Imports other systems' traces into an archive.
 
 The archive keeps all records of its sources. So an import reads only new or changed files, and
-builds only the traces that have records in these. Removing a file from a source removes no trace.
+builds only the traces that have records in them. Removing a file from a source removes no trace.
 """
 
 import json
@@ -52,12 +52,12 @@ from kp_batch.steps.step import cut
 from kp_batch.text import ten_of
 
 IMPORTER = 12  # the version of how records become traces
-MAX_SERIAL_BYTES = 64 << 20  # of files; more are read by several processes
-_PROCESSES = 8  # at the most: one process joins their results, and keeps no more of them busy
-GROUP_BYTES = 16 << 20  # of files that are read by one call
-PART_BYTES = 8 << 20  # of files, for each part
-_PARTS = 1_024  # at the most
-_SKIPPED_FOR = timedelta(days=30)  # that records of units that are no agent's are kept
+MAX_SERIAL_BYTES = 64 << 20  # of files; larger imports use several processes
+_PROCESSES = 8  # at most: one process joins their results, and cannot keep more of them busy
+GROUP_BYTES = 16 << 20  # of files that one call reads
+PART_BYTES = 8 << 20  # of files in a part
+_PARTS = 1_024  # at most
+_SKIPPED_FOR = timedelta(days=30)  # for which records of units that are not an agent's are kept
 
 
 def import_traces(
@@ -69,20 +69,20 @@ def import_traces(
 ) -> Imported:
     """Import traces; see `Format` and `Rules`.
 
-    Files that are known are not read again. Other rules, and another version of the importer, build
-    all traces again from the records of the archive.
+    Known files are not read again. If the rules or the version of the importer changed, all traces
+    are built again from the archive's records.
 
     Args:
-        form: of the sources; None for that of the archive, or for a new one that of the files.
-        sources: files, and folders of which all files count, or URLs of these.
-        archive: the folder of the archive, or its URL in a bucket; made where it is missing.
-        rules: what decides where the format does not.
-        limits: on what is refused.
+        form: format of the sources; None for the archive's, or, for a new archive, the files'.
+        sources: files, folders of files, or URLs of these.
+        archive: folder of the archive, or its URL in a bucket; created if it is missing.
+        rules: decide what the format does not.
+        limits: limits on what is refused.
 
     Raises:
-        KpBatchError: the rules leave something open, or name what the sources have not; or the
-            archive is of another format, or that of the files is unclear; or a limit does not
-            allow it: then only the lists of refusals in the archive change.
+        KpBatchError: the rules leave something open, or name what the sources do not have; the
+            archive has another format, or the files' format is unclear; or a limit is exceeded, in
+            which case only the archive's lists of refusals change.
         ArchiveError: there is no file of the format.
     """
     with TemporaryDirectory(prefix="kp-import-") as name:
@@ -108,7 +108,7 @@ def import_traces(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What an import has to do: the files of its sources, and those that the archive knows."""
+    """What an import must do: the files of its sources, and those that the archive knows."""
 
     archive: Archive
     form: Format
@@ -136,33 +136,33 @@ class _Plan:
         return cls(archive, form, rules, state, known, source)
 
     def at(self, archive: Archive, store: Store) -> "_Plan":
-        """The same, once nobody else changes the archive: another import may have until then."""
+        """Return the plan for the locked archive: another import may have changed it until then."""
         state, known = store.state, store.known_sources()
         _check_format(archive, state, self.form)
         return replace(self, archive=archive, state=state, known=known)
 
     @cached_property
     def new(self) -> Mapping[str, Input]:
-        """The files to read, in the order of their paths: new and changed ones."""
+        """The files to read, new and changed ones, in the order of their paths."""
         stamps = {path: each.stamp for path, each in self.known.items()}
         changed = sorted(x for x, now in self.source.stamps.items() if stamps.get(x) != now)
         return {path: self.source.inputs[path] for path in changed}
 
     @property
     def is_all_anew(self) -> bool:
-        """Whether all traces have to be built again."""
+        """Whether all traces must be built again."""
         made = self.state.importer, self.state.rules
         return bool(self.state.format) and made != (IMPORTER, self.rules.as_json())
 
     def is_empty(self, store: Store | None) -> bool:
-        """Whether there is nothing to do, so that the archive need not be locked."""
+        """Whether there is nothing to do, so the archive need not be locked."""
         if not store or self.new or self.is_all_anew or self.state.closed:
             return False
         is_due = store.expired(before(_SKIPPED_FOR)) or self.settled(store)
         return is_done(self.archive, self.state.number) and not is_due
 
     def settled(self, store: Store) -> Sequence[str]:
-        """The units that have waited for their root long enough."""
+        """Return the units that have waited for their root long enough."""
         return store.waiting(before(SETTLES_AFTER)) if self.rules.root else ()
 
     @property
@@ -177,14 +177,14 @@ class _Plan:
         )
 
     def ids(self) -> dict[str, int]:
-        """The ids in the store of the files that are known, or will be."""
+        """Return the ids in the store of the files that it knows, or will know."""
         ids = {path: each.id for path, each in self.known.items()}
         paths = {**self.new, **self.source.sniffed.new}
         first = max(ids.values(), default=0) + 1
         return ids | {path: first + x for x, path in enumerate(sorted(paths.keys() - ids.keys()))}
 
     def nothing_done(self, store: Store | None) -> Imported:
-        """The result where nothing is read."""
+        """Return the result of an import that reads nothing."""
         return Imported(
             files=len(self.source.inputs),
             standing=store.standing() if store else {},
@@ -201,7 +201,7 @@ def _check_format(archive: Archive, state: State, form: Format) -> None:
 
 
 class _Import:
-    """Carries out a plan; nobody else changes the archive meanwhile."""
+    """Carries out a plan, while the archive is locked."""
 
     def __init__(self, plan: _Plan, store: Store, folder: Path, limits: ImportLimits) -> None:
         self._plan, self._store, self._folder, self._limits = plan, store, folder, limits
@@ -242,14 +242,14 @@ class _Import:
 
     @property
     def _processes(self) -> int:
-        """The number of worker processes: starting one takes a second."""
+        """The number of worker processes; starting one takes a second."""
         is_known = FORMATS.get(self._plan.form.name) is self._plan.form
         is_large = self._size > MAX_SERIAL_BYTES
         return min(pl.thread_pool_size(), _PROCESSES) if is_known and is_large else 0
 
     @property
     def _kept_bytes(self) -> int:
-        """The size of the records of units that are built though nothing new is read of them."""
+        """The size of the records of units that are rebuilt though nothing new of them is read."""
         plan = self._plan
         if is_done(plan.archive, plan.state.number) and not plan.is_all_anew:
             return 0
@@ -258,7 +258,7 @@ class _Import:
         return int(self._store.values(query, first)[0])
 
     def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Run]]:
-        """Read files; returns those that are readable, the ids of the others, and runs."""
+        """Read files; return the readable ones, the ids of the others, and runs of records."""
         plan, readable, runs, void = self._plan, set[str](), list[Run](), set[int]()
         sizes, first = plan.source.sizes, plan.state.number + 1
         numbers = {path: (self._ids[path], first + place) for place, path in enumerate(plan.new)}
@@ -293,7 +293,7 @@ class _Import:
     def _build(
         self, workers: Workers, runs: Sequence[Run], void: frozenset[int], readable: set[str]
     ) -> None:
-        """Build the units that have new records, and those that are touched otherwise."""
+        """Build the units that have new records, and those to rebuild for other reasons."""
         plan = self._plan
         read = {self._ids[path] for path in readable}
         work = Work(
@@ -312,7 +312,7 @@ class _Import:
         build_all(self._change, workers, work, self._touched(read))
 
     def _touched(self, read: set[int]) -> Iterator[str]:
-        """The units that are built though nothing new may have been read of them, each once."""
+        """Yield the units to build even if nothing new of them was read, each once."""
         plan, store = self._plan, self._store
         if plan.is_all_anew:
             yield from store.values("SELECT name FROM units")
@@ -326,15 +326,15 @@ class _Import:
         yield from sorted(names)
 
     def _count_before(self, readable: set[str]) -> int:
-        """How many traces the files that were read again had before, by file."""
+        """Count the traces that the files had before they were read again, by file."""
         read = {self._ids[path] for path in readable}
         return sum(len(read & {*unit.files}) for unit in self._store.units_of_files(read))
 
     def _checked(self) -> dict[str, int]:
-        """List the refusals; returns how many there are of each kind in all.
+        """List the refusals; return how many of each kind there are in all.
 
         Raises:
-            KpBatchError: the rules leave something open; or limits do not allow what is stored.
+            KpBatchError: the rules leave something open, or a limit is exceeded.
         """
         plan, taken = self._plan, self._change.taken
         if plan.is_all_anew or not plan.state.format:
@@ -346,7 +346,7 @@ class _Import:
         return standing
 
     def _sources(self, readable: set[str]) -> dict[str, KnownSource]:
-        """The files that are known otherwise from now on."""
+        """Return the sources whose state has changed."""
         plan, changed = self._plan, dict[str, KnownSource]()
         for path, (stamp, sniffed) in plan.source.sniffed.new.items():
             known = plan.known.get(path, KnownSource(self._ids[path]))
@@ -361,14 +361,14 @@ class _Import:
 
 
 def _check_names(rules: Rules, taken: Taken) -> None:
-    """Refuse rules that name a score or a field that no trace has, where traces have others.
+    """Refuse rules that name a score or a field that no trace has, if traces have others.
 
     Raises:
-        KpBatchError: names all of them.
+        KpBatchError: rules name unknown scores or fields; the message names all of them.
     """
     success, confidence, domain = rules.success, rules.confidence, rules.task_domain
     scores, fields = taken.counts.scores, taken.counts.fields
-    # With another domain for all else, a field that only some traces have may be missing.
+    # If another domain covers all else, a field that only some traces have may be missing.
     named = (
         ("score", success and success.score, scores),
         ("score", confidence and confidence.score, scores),

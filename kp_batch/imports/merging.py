@@ -1,4 +1,4 @@
-"""Merges the records that an import reads of a unit with those that are kept of it."""
+"""Merges the records that an import reads of a unit with the kept ones."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -8,27 +8,27 @@ from typing import Literal
 from kp_batch import bounds
 from kp_batch.imports.blocks import Record, digest_of, is_session
 
-# The contents of lines of a session that are forgotten, and of the first of a turn.
+# The contents of a session's forgotten lines, and of the first line of a forgotten turn.
 BLANK, FIRST = b"null", b"{}"
-_IS_FIRST = b"\1"  # after its digest
+_IS_FIRST = b"\1"  # after the digest
 _Contents = dict[tuple[bytes, int], Record]
 
 
 def forgotten_of(record: Record, *, is_first: bool) -> tuple[str, bytes]:
-    """What has a line of a session forgotten, wherever it is read."""
+    """Return what makes a line of a session forgotten, wherever it is read."""
     return record.unit, digest_of(record.content or b"") + (_IS_FIRST if is_first else b"")
 
 
 @dataclass(frozen=True)
 class Merge:
-    """How records of before and new ones come together.
+    """Merges earlier records with new ones.
 
     Attributes:
-        number: of the first file that this import has read; its records are new.
-        source: of the format; see `Format.source`.
-        read: the files that this import has read.
-        gone: the files that are forgotten.
-        forgotten: of units, digests of contents that are kept out, or None for all.
+        number: number of the first file that this import has read; its records are new.
+        source: source of the format; see `Format.source`.
+        read: files that this import has read.
+        gone: files that are forgotten.
+        forgotten: units with digests of contents that are kept out; None for all contents.
     """
 
     number: int
@@ -38,9 +38,9 @@ class Merge:
     forgotten: AbstractSet[tuple[str, bytes | None]] = frozenset()
 
     def merged(self, name: str, kept: Iterable[Record], new: Iterable[Record]) -> "Merged":
-        """Merge the records of a unit: those that are kept of it, and those that were read.
+        """Merge the kept records of a unit with those that were read.
 
-        A content that a file had before keeps its place, so that it is not the newest again.
+        A content that a file had before keeps its place, so it does not become the newest again.
         """
         before = [*_with_contents(sorted(kept))]
         if (name, None) in self.forgotten:
@@ -53,7 +53,7 @@ class Merge:
             records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
         result = _limited(sorted(records))
         if result.is_too_large and is_session(name) and new_by_file:
-            # Its turns are whole as they were: of more lines some would be cut off.
+            # Its turns stay whole, as they were: with more lines, some would be cut off.
             return replace(self.merged(name, before, ()), left_out=[*new_by_file])
         if before:
             stay = {record[1:4] for record in result.records}
@@ -63,7 +63,7 @@ class Merge:
         return result
 
     def _of_file(self, before: "_Contents", new: "_Contents | None") -> Iterable[Record]:
-        """The records of a file that count."""
+        """Return the records of a file that count."""
         if new and is_session(next(iter(new.values())).unit):
             return _of_session(before, new)
         if self.source == "stream":
@@ -82,7 +82,7 @@ class Merge:
         return (record.unit, digest_of(record.content)) in self.forgotten
 
     def _blanked(self, record: Record) -> Record:
-        """A record; of a line that is forgotten, in a session, without its content."""
+        """Return a record, without its content if it is a forgotten line of a session."""
         if not self.forgotten or not is_session(record.unit):
             return record
         digest = digest_of(record.content or b"")
@@ -92,7 +92,7 @@ class Merge:
         return record._replace(content=BLANK) if is_out else record
 
     def _only_in_gone(self, before: Sequence[Record]) -> set[bytes]:
-        """The digests of the contents that no other files than the forgotten ones have."""
+        """Return the digests of the contents that only forgotten files have."""
         if not self.gone:
             return set()
         others = {record.content for record in before if record.file not in self.gone}
@@ -101,10 +101,11 @@ class Merge:
 
 
 def _of_session(before: _Contents, new: _Contents) -> Iterator[Record]:
-    """The lines of a session's file, whose positions are their order.
+    """Yield the lines of a session's file, ordered by their positions.
 
-    A file that has its former first line is the same, with changed lines in their places; what it
-    had below its present end stays. Another one was begun anew: what it had stays above.
+    A file with its former first line is the same file: changed lines replace the old ones, and
+    lines that it had beyond its present end stay. Any other file was begun anew: its old lines stay
+    above the new ones.
     """
     old = sorted(before.values(), key=lambda record: record.position)
     now = sorted(new.values(), key=lambda record: record.position)
@@ -123,16 +124,16 @@ def _of_session(before: _Contents, new: _Contents) -> Iterator[Record]:
 
 @dataclass
 class Merged:
-    """The records of a unit, merged.
+    """The merged records of a unit.
 
     Attributes:
         records: all that count, in the order in which they were first read, with their contents.
-        contents: each once, with the record that had it first.
-        is_replaced: whether records of before count no more.
-        is_too_large: whether there were more than a trace may have, which are left out.
-        left_out: the files that have more of a session than there may be: it stays as it was.
-        only_gone: the digests of the contents that only forgotten files have.
-        seen_again: how many files had records of the unit before, and have some now.
+        contents: each content once, with the record that had it first.
+        is_replaced: whether earlier records no longer count.
+        is_too_large: whether there were more than a trace may have; the rest is left out.
+        left_out: files with more of a session than there may be; the session stays as it was.
+        only_gone: digests of the contents that only forgotten files have.
+        seen_again: how many files had records of the unit before, and still have some.
     """
 
     records: Sequence[Record] = ()
@@ -144,11 +145,11 @@ class Merged:
     seen_again: int = 0
 
     def has_new(self, number: int) -> bool:
-        """Whether any content was read first in a file of this number, or later."""
+        """Whether any content was first read in a file of this number, or a later one."""
         return any(record.number >= number for record in self.contents)
 
     def packed(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Some of the records as they are stored: each content in the first of all that has it."""
+        """Return records as they are stored: each content only in the first record with it."""
         if len(self.contents) == len(self.records):
             return records
         first = {record.content: record[:4] for record in reversed(self.records)}
@@ -161,7 +162,7 @@ class Merged:
 
 
 def _with_contents(records: Sequence[Record]) -> Iterator[Record]:
-    """Records with the contents that earlier ones have for them."""
+    """Yield records, with contents filled in from earlier records."""
     contents: dict[bytes, bytes] = {}
     if any(record.content is None for record in records):
         contents = {digest_of(x.content): x.content for x in records if x.content is not None}
@@ -173,9 +174,9 @@ def _with_contents(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def _by_file(records: Iterable[Record]) -> "dict[int, _Contents]":
-    """The records of each file by their contents, and in sessions by which of equal ones they are.
+    """Group records by file, then by content. In sessions, equal lines are numbered.
 
-    Else of equal ones the first counts.
+    Outside sessions, the first of equal records counts.
     """
     files: dict[int, _Contents] = {}
     equals: dict[tuple[int, bytes], int] = {}
@@ -189,7 +190,7 @@ def _by_file(records: Iterable[Record]) -> "dict[int, _Contents]":
 
 
 def _limited(records: Sequence[Record]) -> Merged:
-    """The records of a unit without those after such that make it too large."""
+    """Return the records of a unit up to the limit of a trace's size."""
     size, kept, contents = 0, list[Record](), dict[bytes, Record]()
     for record in records:
         if size > bounds.TRACE_BYTES:

@@ -1,6 +1,6 @@
-"""Reads files: records are spooled; all else is counted, or refused.
+"""Reads files: records are spooled; everything else is counted, or refused.
 
-The function that reads files shares nothing, so many processes may read at once.
+The function that reads files shares nothing, so many processes can read at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +27,12 @@ from kp_batch.text import one_line
 
 @dataclass(frozen=True)
 class FilesRead:
-    """What was read from some files.
+    """The result of reading some files.
 
     Attributes:
-        faults: by file, why it cannot be read; then none of its records counts.
-        dropped: by file, what is no record.
-        runs: of the records; see `spool`.
+        faults: by file, why it cannot be read; none of its records counts then.
+        dropped: by file, items that are not records.
+        runs: runs of records; see `spool`.
     """
 
     faults: Mapping[str, Rejected]
@@ -43,7 +43,7 @@ class FilesRead:
 def read_files(
     form: Format, inputs: Sequence[Input], numbers: Mapping[str, tuple[int, int]], spool: Spool
 ) -> FilesRead:
-    """Read inputs, whose files have these ids and numbers."""
+    """Read inputs; `numbers` has the id and number of each file, by path."""
     faults: dict[str, Rejected] = {}
     dropped: list[tuple[str, Rejected | Skipped]] = []
     for file in inputs:
@@ -57,7 +57,7 @@ def read_files(
 
 
 def fault_of(error: TooLargeError | UnreadableError) -> Rejected:
-    """Why a file cannot be read."""
+    """Return the refusal of a file that cannot be read."""
     is_large = isinstance(error, TooLargeError)
     codes = [TOO_LARGE] if is_large else [fault.code for fault in error.faults]
     return Rejected(codes, str(error))
@@ -66,7 +66,7 @@ def fault_of(error: TooLargeError | UnreadableError) -> Rejected:
 def _read(
     form: Format, file: Input, id_: int, number: int, spool: Spool
 ) -> Iterator[Rejected | Skipped]:
-    """Take the records of a file; gives what is no record."""
+    """Spool the records of a file; yield all other items."""
     budget = refusal_budget()
     for position, item in enumerate(items_of(form, file)):
         if isinstance(item, SourceRecord):
@@ -79,7 +79,7 @@ def _read(
 
 
 def content_of(record: SourceRecord) -> bytes:
-    """The JSON of a record; null if it is nested too deep, as if it were too large."""
+    """Return the JSON of a record; null, as for a record that is too large, if nested too deep."""
     try:
         return bounds.dump(record.payload)
     except RecursionError:
@@ -87,10 +87,10 @@ def content_of(record: SourceRecord) -> bytes:
 
 
 def items_of(form: Format, file: Input) -> Iterator[ReadItem]:
-    """Read a file. Only what is raised here is a fault of it, and not of our own disk.
+    """Read a file. Errors raised here are the file's fault, not that of the local disk.
 
     Raises:
-        TooLargeError, UnreadableError: what was read before is void.
+        TooLargeError, UnreadableError: the file cannot be read; items before it are void.
     """
     try:
         yield from form.read(file, local_path)

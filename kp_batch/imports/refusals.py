@@ -1,6 +1,6 @@
-"""The refusals of imports: `_refused.jsonl` in the archive, a line for each.
+"""The refusals of imports: `_refused.jsonl` in the archive, one per line.
 
-What only waits, such as a trace for its root or a line for its end, is in `_waiting.jsonl` instead.
+What only waits is in `_waiting.jsonl` instead: a trace without its root, or an unfinished line.
 """
 
 import json
@@ -12,26 +12,26 @@ from kp_batch.conversion.model import Rejected
 from kp_batch.imports.destination import Archive
 from kp_batch.text import encodable, shortened
 
-# Reasons that a later import finds gone.
+# Reasons that a later import may remove.
 _WAITING = ("incomplete", "unfinished_run", "unfinished_line")
 NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
-_EXAMPLE = 300  # characters of a refusal that a message shows
+_EXAMPLE = 300  # characters of a refusal in a message
 
 
 def waits(refused: Rejected) -> bool:
-    """Whether it is only refused until a later import."""
+    """Whether something is only refused until a later import."""
     return not set(_WAITING).isdisjoint(refused.reasons)
 
 
 @dataclass
 class RefusalCounts:
-    """What an import refuses.
+    """Counts what an import refuses.
 
     Attributes:
-        refused: by reason.
-        waiting: likewise.
-        counts: of `unreadable` files, and of other `refused` things.
-        examples: likewise.
+        refused: refusals by reason.
+        waiting: waiting items by reason.
+        counts: number of `unreadable` files, and of other `refused` items.
+        examples: an example of each of these.
     """
 
     refused: Counter[str] = field(default_factory=Counter[str])
@@ -40,7 +40,7 @@ class RefusalCounts:
     examples: dict[str, str] = field(default_factory=dict[str, str])
 
     def count(self, refused: Rejected, file: str, *, is_file: bool) -> None:
-        """Count a refusal: of a file that cannot be read, or of a part of it."""
+        """Count a refusal: of a file that cannot be read, or of a part of a file."""
         if waits(refused):
             self.waiting.update(refused.reasons)
             return
@@ -53,7 +53,7 @@ class RefusalCounts:
 
 
 def row_of(refused: Rejected, file: str, owner: str | None) -> tuple[str | None, str, bool, str]:
-    """The row of the store for a refusal."""
+    """Return the store's row for a refusal."""
     line = {
         "id": refused.id,
         "file": file,
@@ -67,7 +67,7 @@ def row_of(refused: Rejected, file: str, owner: str | None) -> tuple[str | None,
 
 
 def write_list(archive: Archive, kind: str, texts: Iterable[str]) -> None:
-    """Write the lines of one kind, see `NAMES`."""
+    """Write the list of one kind; see `NAMES`."""
     with (
         archive.writing(NAMES[kind]) as path,
         path.open("w", encoding="utf-8", newline="") as file,

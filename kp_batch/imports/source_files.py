@@ -26,19 +26,19 @@ from kp_batch.text import encodable
 
 
 class Sniffed:
-    """Sniffs the files of a source that are not known by their stamps; see `Format.sniff`."""
+    """Sniffs the files of a source; known results are reused while the stamp is the same."""
 
     def __init__(
         self, form: Format, stamps: Mapping[str, str], known: Mapping[str, KnownSource]
     ) -> None:
         self._form, self._stamps, self._known = form, stamps, known
-        self.new: dict[str, tuple[str, str]] = {}  # by path: the stamp, and JSON
+        self.new: dict[str, tuple[str, str]] = {}  # the stamp and the JSON, by path
 
     def at(self, path: str) -> Any:
-        """What the format sniffs in a file.
+        """Return what the format sniffs in a file; see `Format.sniff`.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         stamp, known = self._stamps[path], self._known.get(path, KnownSource(0))
         seen, sniffed = self.new.get(path, (known.seen, known.sniffed))
@@ -48,7 +48,7 @@ class Sniffed:
         return json.loads(sniffed)
 
 
-_FAULT = '[["'  # how stamps of faults begin
+_FAULT = '[["'  # the begin of a fault's stamp
 _NO_NAME = Rejected(["unreadable_file"], "its name is no UTF-8: rename it")
 
 
@@ -57,10 +57,10 @@ class Source:
     """The files that an import may read.
 
     Attributes:
-        inputs: by their paths.
-        stamps: of each of them with its sidecars; likewise.
-        sizes: of each of them without its sidecars, in bytes; likewise.
-        sniffed: by which they were chosen.
+        inputs: inputs by path.
+        stamps: stamp of each input with its sidecars, by path.
+        sizes: size of each input without its sidecars, in bytes, by path.
+        sniffed: what they were chosen by.
     """
 
     inputs: Mapping[str, Input]
@@ -70,7 +70,7 @@ class Source:
 
 
 def source_of(form: Format, stamps: Mapping[str, str], sniffed: Sniffed) -> Source:
-    """Choose among files; those whose names cannot be written are refused."""
+    """Choose among files; a file whose name cannot be encoded is refused."""
     paths = [path for path in stamps if path == encodable(path)]
     closed = (Input(path) for path in paths if is_closed(path))
     chosen = (*form.inputs(paths, sniffed.at), *closed)
@@ -91,36 +91,36 @@ def is_closed(path: str) -> bool:
 
 
 def _refused_if_faulty(file: Input, stamps: Mapping[str, str]) -> Input:
-    """An input; one whose stamp is a fault is refused."""
+    """Return the input, refused if its stamp is a fault."""
     stamp = stamps.get(file.path, "")
     is_faulty = stamp.startswith(_FAULT)
     return replace(file, refused=Rejected(*json.loads(stamp))) if is_faulty else file
 
 
 def _fault(message: str) -> str:
-    """The stamp of what cannot be read."""
+    """Return the stamp of a file or folder that cannot be read."""
     return json.dumps([["unreadable_file"], message])
 
 
 def _input_stamp(file: Input, stamps: Mapping[str, str]) -> str:
-    # The sidecar of a file that was named by itself is none of the files of the sources.
+    # If a file was named by itself, its sidecar is not among the sources' files.
     sidecars = [stamps.get(path) or "".join(_stamps(path).values()) for path in file.sidecars]
     return json.dumps([file.refused and file.refused.message, stamps.get(file.path), *sidecars])
 
 
 def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
-    """The stamps of the sources' files, in the order of their paths.
+    """Return the stamps of the sources' files, in the order of their paths.
 
-    A folder that cannot be read is one of them, and so is a table; see `is_closed`.
+    They include folders that cannot be read, and tables; see `is_closed`.
 
     Args:
-        sources: files and folders, or URLs of these and globs.
-        archive: a folder, or its URL, whose files are left out.
+        sources: files, folders and globs, or URLs of these.
+        archive: a folder or a URL, whose files are left out.
 
     Raises:
-        ArchiveError: there is no such file or folder, it cannot be looked for, or it is a
-            table or a warehouse.
-        KpBatchError: a URL holds a secret, or cannot be parsed.
+        ArchiveError: there is no such file or folder, it cannot be searched, or it is a table or a
+            warehouse.
+        KpBatchError: a URL contains a secret, or cannot be parsed.
         OSError: a source cannot be read.
     """
     stamps: dict[str, str] = {}
@@ -128,7 +128,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     for source in sources:
         try:
             files = _stamps(source, own)
-        except ValueError as error:  # it is no pattern
+        except ValueError as error:  # it is not a pattern
             raise ArchiveError(
                 f"cannot look at {source!r}: {error}; name files or folders of a source"
             ) from error
@@ -139,7 +139,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
 
 
 def _stamps(source: str, own: str = "") -> dict[str, str]:
-    """The stamps of a source's files, but for those of the archive itself; see `files_of`."""
+    """Return the stamps of a source's files, without the archive's own files; see `files_of`."""
     files = _files(source, own)
     return dict(_path_and_stamp(file) for file in files if file.fault != IS_WAREHOUSE)
 
@@ -151,14 +151,14 @@ def _files(source: str, own: str) -> Iterable[SourceFile]:
     if not source:
         raise ValueError("the name is empty")
     path = absolute(local_name(source))
-    # A source may be in the archive itself, through whatever links.
+    # A source may be in the archive itself, by links.
     is_own = own and Path(os.path.realpath(path)).is_relative_to(own)
     return () if is_own else folders.list_files(path, own, every=True)
 
 
 def _path_and_stamp(file: SourceFile) -> tuple[str, str]:
     if not file.fault:
-        # An ETag is that of a content, whenever it was written.
+        # An ETag depends on the content alone, not on the time of writing.
         version = file.version if is_url(file.path) else f"{file.mtime_ns} {file.version}"
         return file.path, f"{file.size} {version or file.mtime_ns}"
     is_folder = is_url(file.path) or os.path.isdir(file.path)  # noqa: PTH112 (even without access)
@@ -166,19 +166,19 @@ def _path_and_stamp(file: SourceFile) -> tuple[str, str]:
 
 
 def size_of(stamp: str) -> int:
-    """The size of a file, of its stamp; 0 of what cannot be read."""
+    """Return the size in a file's stamp; 0 if the file cannot be read."""
     size, _, _ = stamp.partition(" ")
     return int(size) if size.isdecimal() else 0
 
 
 def content_of(path: str) -> bytes:
-    """The content of a small file; of one that is too large, its beginning."""
+    """Return the content of a small file, or the beginning of a file that is too large."""
     with open_file(path) as file:
         return file.read(bounds.LINE_BYTES + 1)
 
 
 def head_of(path: str, stamp: str) -> bytes:
-    """The first 64 kB of a file with a stamp, which show what it is."""
+    """Return the first 64 kB of a file with this stamp, which show its format."""
     size = min(size_of(stamp), model.HEAD_BYTES)
     if size and is_url(path):
         bucket, name = bucket_and_path(path)
@@ -189,7 +189,7 @@ def head_of(path: str, stamp: str) -> bytes:
 
 @contextmanager
 def local_path(path: str) -> Generator[Path]:
-    """The path of a file on this machine: of an object, a copy in folders of the same names."""
+    """Yield the path of a file on this machine; an object is copied, with its folders' names."""
     if not is_url(path):
         yield Path(path)
         return

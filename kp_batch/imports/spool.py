@@ -1,8 +1,8 @@
-"""Spools what an import reads to the disk, so that each part of it fits into memory.
+"""Spools what an import reads to the disk, so each part of it fits into memory.
 
 All records of a unit are in one part, whatever their files and their order. A part is a range of a
-hash of the unit. Units are built and stored in the order of that hash, so those of a part are in
-few blocks, however many parts another import had.
+hash of the unit. Units are built and stored in the order of that hash, so the units of a part are
+in few blocks, however many parts another import had.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,26 +13,26 @@ from zlib import crc32
 from kp_batch.imports.blocks import Record, pack, unpack
 
 RUN_BYTES = 16 << 20  # of records in memory, which become one sorted run
-_LEVEL = 1  # of zstd, which takes less time than the disk would
+_LEVEL = 1  # of zstd; it is faster than the disk
 
 
 def place_of(unit: str) -> tuple[int, str]:
-    """What units are sorted by."""
+    """Return the sort key of a unit."""
     return crc32(unit.encode()), unit
 
 
 def part_of(unit: str, parts: int) -> int:
-    """The part, of so many, that has the records of a unit."""
+    """Return the number of the part that has the records of a unit."""
     return crc32(unit.encode()) * parts >> 32
 
 
 @dataclass(frozen=True)
 class Run:
-    """A file of some records of each part.
+    """A file with some records of each part.
 
     Attributes:
-        path: of the file.
-        places: where the block of each part begins, and the last one ends.
+        path: path of the file.
+        places: where the block of each part begins; last, where the file ends.
     """
 
     path: Path
@@ -40,11 +40,11 @@ class Run:
 
 
 class Spool:
-    """Writes runs.
+    """Writes records into runs.
 
     Args:
-        folder: for the runs; made where it is missing.
-        parts: how many there are.
+        folder: folder for the runs; created if it is missing.
+        parts: number of parts.
     """
 
     def __init__(self, folder: Path, parts: int) -> None:
@@ -54,14 +54,14 @@ class Spool:
         self._runs: list[Run] = []
 
     def add(self, record: Record) -> None:
-        """Take a record."""
+        """Add a record."""
         self._records[part_of(record.unit, self._parts)].append(record)
         self._bytes += len(record.content or b"") + 100
         if self._bytes > RUN_BYTES:
             self._flush()
 
     def runs(self) -> Sequence[Run]:
-        """The runs of all records."""
+        """Return the runs of all records."""
         if self._bytes:
             self._flush()
         return self._runs
@@ -78,7 +78,7 @@ class Spool:
 
 
 def records_of_part(runs: Iterable[Run], part: int) -> Iterator[Record]:
-    """The records of a part, in no special order."""
+    """Yield the records of a part, in any order."""
     for run in runs:
         begin, end = run.places[part : part + 2]
         if begin < end:

@@ -1,7 +1,8 @@
 """What an archive knows of its imports: `_import/records.sqlite`, see `store.sql`.
 
-An import commits twice: its records, before any day is changed, and `_import/done` with its number,
-once the days are written. After a kill between the two, the next one builds the same traces again.
+An import commits twice: its records, before any day is changed, and its number in `_import/done`,
+after the days are written. After a kill between the two, the next import builds the same traces
+again.
 """
 
 import errno
@@ -25,16 +26,16 @@ from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line
 
 STORE, DONE = f"{OWN}/records.sqlite", f"{OWN}/done"
-_BEFORE = f"{OWN}/state.json"  # of archives before the store
+_BEFORE = f"{OWN}/state.json"  # of archives from before the store
 _VERSION = 1
-LOCK_TIMEOUT_S = 60.0  # for the transaction of another process
+LOCK_TIMEOUT_S = 60.0  # to wait for the transaction of another process
 _ANEW = "import the sources into a new folder, and remove this one"
 _SCHEMA = files(__package__ or "").joinpath("store.sql")
 
 
 @dataclass(frozen=True)
 class State:
-    """The only row of the table of this name."""
+    """The only row of the table `state`."""
 
     format: str = ""  # '' before the first import
     importer: int = 0
@@ -44,20 +45,20 @@ class State:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata of the files of days."""
+        """The metadata for the files of days."""
         return {f"kp_batch.{x}": str(getattr(self, x)) for x in ("format", "importer", "rules")}
 
 
 @dataclass(frozen=True)
 class KnownSource:
-    """A file of a source, as it was when it was read.
+    """A source's file, as it was when it was read.
 
     Attributes:
-        id: in the store.
-        stamp: with those of its sidecars; '' where it has to be read again. None if it was only
+        id: id in the store.
+        stamp: its stamp with those of its sidecars; '' to read it again; None if it was only
             sniffed.
         seen: its stamp when it was sniffed.
-        sniffed: what came of that, as JSON; see `Format.sniff`.
+        sniffed: the result of sniffing, as JSON; see `Format.sniff`.
     """
 
     id: int
@@ -81,23 +82,23 @@ class Unit(NamedTuple):
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> "Unit":
-        """A unit of the values of a row."""
+        """Make a unit from the values of a row."""
         name, blocks, files, *others, links = row
         lists = parse(blocks), parse(files)
         return cls._make((name, *lists, *others, parse(links) if links else ()))
 
     def row(self) -> tuple[Any, ...]:
-        """The values of its row."""
+        """Return the values of its row."""
         name, blocks, files, *others, links = self
         lists = (dump([*ids]).decode() for ids in (blocks, files))
         return name, *lists, *others, dump([*links]).decode() if links else None
 
 
 class Store:
-    """A store, read by several processes and written by one.
+    """A store; several processes may read it, and one may write.
 
     Args:
-        path: of its file.
+        path: path of its file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,48 +112,48 @@ class Store:
         self.connection.close()
 
     def values(self, query: str, *arguments: Any) -> list[Any]:
-        """The first column of a query."""
+        """Return the first column of a query's result."""
         return [value for (value, *_) in self.connection.execute(query, arguments)]
 
     @property
     def state(self) -> State:
-        """Its state; that of an empty one before the first import."""
+        """The state; that of an empty store before the first import."""
         row = self.connection.execute("SELECT * FROM state").fetchone()
         return State(*row) if row else State()
 
     def known_sources(self) -> dict[str, KnownSource]:
-        """The files that were read or sniffed, by their paths."""
+        """Return the files that were read or sniffed, by path."""
         rows = self.connection.execute("SELECT path, id, stamp, seen, sniffed FROM files")
         return {path: KnownSource(*values) for path, *values in rows}
 
     def units(self, names: Iterable[str]) -> dict[str, Unit]:
-        """The units of these names, as far as there are any."""
+        """Return the existing units among these names."""
         query = "SELECT * FROM units WHERE name IN (SELECT value FROM json_each(?))"
         rows = self.connection.execute(query, [json.dumps([*names])])
         return {unit.name: unit for unit in map(Unit.of, rows)}
 
     def units_of_files(self, ids: Collection[int]) -> Iterator[Unit]:
-        """The units that have records of any of these files."""
+        """Yield the units that have records from any of these files."""
         if ids:
             for unit in map(Unit.of, self.connection.execute("SELECT * FROM units")):
                 if not set(ids).isdisjoint(unit.files):
                     yield unit
 
     def built_by(self, number: int) -> list[str]:
-        """The units that the import of this number was the last to build."""
+        """Return the units that the import of this number was the last to build."""
         return self.values("SELECT name FROM units WHERE number = ?", number)
 
     def waiting(self, until: str) -> list[str]:
-        """The units that wait, and have had no new record since then."""
+        """Return the units that wait, and have had no new record since then."""
         query = "SELECT name FROM units WHERE state = 'waiting' AND since <= ?"
         return self.values(query, until)
 
     def expired(self, until: str) -> list[str]:
-        """The units that are not an agent's, likewise."""
+        """Return the units that are not an agent's, and have had no new record since then."""
         return self.values("SELECT name FROM units WHERE state = 'skipped' AND since < ?", until)
 
     def records(self, units: Iterable[Unit]) -> Iterator[Record]:
-        """The records of units, in no special order."""
+        """Yield the records of units, in any order."""
         blocks: dict[int, set[str]] = {}
         for unit in units:
             for block in unit.blocks:
@@ -161,7 +162,7 @@ class Store:
             yield from (record for record in self.block(block) if record.unit in names)
 
     def block(self, number: int) -> Sequence[Record]:
-        """The records of a block.
+        """Return the records of a block.
 
         Raises:
             sqlite3.DatabaseError: it is missing, or damaged.
@@ -173,18 +174,18 @@ class Store:
             raise sqlite3.DatabaseError(f"block {number} cannot be read: {error}") from error
 
     def forgotten(self, names: Iterable[str]) -> set[tuple[str, bytes | None]]:
-        """What is forgotten of units: digests, or None where that is all."""
+        """Return what is forgotten of units: digests, or None if everything is forgotten."""
         query = "SELECT * FROM forgotten WHERE unit IN (SELECT value FROM json_each(?))"
         return {*self.connection.execute(query, [json.dumps([*names])])}
 
     @cached_property
     def has_forgotten_ids(self) -> bool:
-        """Whether there is any unit of which all is forgotten."""
+        """Whether any unit is forgotten as a whole."""
         query = "SELECT EXISTS (SELECT 1 FROM forgotten WHERE digest IS NULL)"
         return bool(self.values(query)[0])
 
     def leaving(self) -> list[tuple[str, str, bool]]:
-        """The days, and the units to be taken out of them, with whether these are elsewhere."""
+        """Return days, units to take out of them, and whether these are in another day."""
         query = """
             SELECT leaving.day, unit, coalesce(units.day, leaving.day) <> leaving.day
             FROM leaving LEFT JOIN units ON name = unit
@@ -192,7 +193,7 @@ class Store:
         return [(day, unit, bool(moves)) for day, unit, moves in self.connection.execute(query)]
 
     def standing(self) -> dict[str, int]:
-        """How many things are refused, and how many wait."""
+        """Return how many things are refused, and how many wait."""
         query = (
             "SELECT count(*) FILTER (WHERE NOT waits), count(*) FILTER (WHERE waits) FROM refusals"
         )
@@ -200,7 +201,7 @@ class Store:
         return {"refused": refused, "waiting": waiting}
 
     def without_dead(self, blocks: Iterable[int]) -> None:
-        """Rewrite blocks, in a transaction, without the records of units that left them."""
+        """Rewrite blocks without the records of units that left them; call it in a transaction."""
         for number in sorted({*blocks}):
             records = self.block(number)
             units = self.units({record.unit for record in records})
@@ -213,13 +214,13 @@ class Store:
                 self.connection.execute("DELETE FROM blocks WHERE id = ?", [number])
 
     def save_state(self, state: State) -> None:
-        """Replace the state, in a transaction."""
+        """Replace the state; call it in a transaction."""
         self.connection.execute("DELETE FROM state")
         self.connection.execute("INSERT INTO state VALUES (?, ?, ?, ?, ?)", astuple(state))
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """All of what is done meanwhile is stored, or nothing."""
+        """Store everything done within the context, or nothing."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -239,7 +240,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def create_store(archive: Archive) -> None:
-    """Make the store of an archive, where there is none."""
+    """Create the store of an archive if there is none."""
     path = archive.folder / STORE
     path.parent.mkdir(parents=True, exist_ok=True)
     WRITTEN_FOLDERS.add(path.parent)
@@ -256,10 +257,10 @@ def _version(connection: sqlite3.Connection) -> int:
 
 @contextmanager
 def opened_store(archive: Archive) -> Generator[Store | None]:
-    """The store of an archive; None if nothing was imported into it.
+    """Open the store of an archive; None if nothing was imported into it.
 
     Raises:
-        KpBatchError: it is damaged, or of another version; or it is lost, and the days are not.
+        KpBatchError: it is damaged, has another version, or is missing though there are days.
         OSError: the disk is full, or cannot be read or written.
     """
     path = archive.local_path(STORE)
@@ -269,7 +270,7 @@ def opened_store(archive: Archive) -> Generator[Store | None]:
         return
     with reading_store(archive.name), Store(path) as store:
         version = _version(store.connection)
-        if not version:  # an import was killed as it made the store
+        if not version:  # an import was killed while it made the store
             _check_nothing_is_there(archive)
             yield None
             return
@@ -302,7 +303,7 @@ def _lost(archive: Archive) -> KpBatchError:
 
 @contextmanager
 def reading_store(archive: str) -> Generator[None]:
-    """Say in the words of an import what SQLite, or a block, cannot do."""
+    """Translate errors of SQLite and of blocks into an import's own words."""
     try:
         yield
     except sqlite3.ProgrammingError:
@@ -335,7 +336,7 @@ def is_done(archive: Archive, number: int) -> bool:
 
 
 def save_done(archive: Archive, number: int) -> None:
-    """Note that they were."""
+    """Note that the days of the import of this number were written."""
     with archive.writing(DONE) as path:
         path.write_bytes(_done(number))
 
@@ -345,14 +346,14 @@ def _done(number: int) -> bytes:
 
 
 def holds(archive: str, ids: Collection[str]) -> bool | None:
-    """Whether an archive has records of any of these traces; not, if none was imported.
+    """Whether an archive has records of any of these traces; False if none was imported.
 
-    None if nobody knows: it is not there, or cannot be read, or is in a bucket, whose records are
+    None if that is unknown: the archive is missing, unreadable, or in a bucket, whose records are
     not fetched.
 
     Args:
-        archive: its folder, or a file or a glob within; or a URL.
-        ids: of the traces.
+        archive: its folder, or a file or a glob in it; or a URL.
+        ids: ids of the traces.
     """
     try:
         if is_url(archive):

@@ -1,4 +1,4 @@
-"""Summarises an import, and what was forgotten: as data, and for a terminal."""
+"""Summarises an import, or what was forgotten: as data, and for a terminal."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,35 +9,35 @@ from kp_batch.imports.change import Forgotten
 from kp_batch.imports.refusals import NAMES
 from kp_batch.text import count_of, shortened, ten_of
 
-_LINES = 10  # of one title
-_LABEL = 60  # characters: it may be a name from the source
+_LINES = 10  # shown under one title
+_LABEL = 60  # characters: a label may be a name from the source
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported(Displayed):
-    """What an import has come to."""
+    """The result of an import."""
 
-    traces: int = 0  # new ones, and those with new records
+    traces: int = 0  # new traces, and traces with new records
     files: int  # of the sources
-    files_read: int = 0  # of these: new or changed ones
+    files_read: int = 0  # new or changed ones among these
     files_changed: int = 0  # of the archive
     refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
     waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
     standing: dict[str, int]  # how many are `refused` and `waiting` in all, of earlier imports too
-    passed_over: dict[str, int] = field(default_factory=dict[str, int])  # no agent's, by kind
+    passed_over: dict[str, int] = field(default_factory=dict[str, int])  # not an agent's, by kind
     expired: int = 0  # traces among these whose records were kept long enough
-    deleted: int = 0  # traces that a registry has no more; they stay
+    deleted: int = 0  # traces that a registry no longer has; they stay
     unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
     rules: dict[str, Any]
 
 
 def as_text(done: Imported, archive: str) -> str:
-    """The lines about an import for a terminal or a log; the archive is a folder, or a URL."""
+    """Return the lines about an import into an archive, for a terminal or a log."""
     return "\n".join(_lines(done, archive))
 
 
 def forgotten_text(done: Forgotten, archive: str) -> str:
-    """The line about what was forgotten."""
+    """Return the line about what was forgotten."""
     records = f", {count_of(done.records, 'record')} of sources" if done.records else ""
     return (
         f"{count_of(done.traces, 'trace')} taken back{records}; changed "
@@ -74,7 +74,7 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
 
 
 def _rule(rule: object) -> str:
-    """A rule in words: its names and values."""
+    """Return a rule in words: its names and values."""
     if not isinstance(rule, Mapping):
         return str(rule)
     parts = cast("Mapping[str, object]", rule).items()

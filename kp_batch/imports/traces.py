@@ -1,4 +1,4 @@
-"""Makes a row of the records of a trace, or says why it has none."""
+"""Makes a row from the records of a trace, or says why there is none."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from kp_batch.text import one_line
 
 @dataclass
 class ImportCounts:
-    """What traces have that rules may name."""
+    """What traces contain that rules may name."""
 
     unmapped: Counter[str] = field(default_factory=Counter[str])  # values that name no domain
     scores: set[str] = field(default_factory=set[str])  # names
@@ -41,17 +41,17 @@ class ImportCounts:
 def make_row(
     form: Format, rules: Rules, name: str, records: Iterable[SourceRecord], counts: ImportCounts
 ) -> Row | Rejected | Skipped:
-    """Make the row of a trace.
+    """Make the row of a trace from its records.
 
     Args:
-        form: of the sources.
-        rules: of the import.
-        name: the native id of the trace.
-        records: all of it; taking them may raise a `TooLargeError`.
-        counts: of traces before, and of this one from now on.
+        form: format of the sources.
+        rules: rules of the import.
+        name: native id of the trace.
+        records: all records of the trace; iterating may raise a `TooLargeError`.
+        counts: counts of earlier traces, to which this one is added.
 
     Raises:
-        OSError, ResourceError: the machine failed, and not the trace.
+        OSError, ResourceError: the machine failed, not the trace.
     """
     id_ = form.id_of(name)
     try:

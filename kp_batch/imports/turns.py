@@ -1,7 +1,7 @@
-"""Builds all that an import touches: units, then the traces of those that are sessions.
+"""Builds all units that an import touches, then the traces of those that are sessions.
 
-Several sessions may have a turn, such as one that continues another. So all sessions are cut
-first, in their parts. Then each trace is built of the records that all of them have.
+Several sessions may contain the same turn: one session may continue another. So all sessions are
+cut first, in their parts. Then each trace is built from the records that all of them have.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +24,10 @@ _GROUP_BYTES = 8 << 20
 def build_all(
     change: ArchiveChange, workers: Workers, work: Work, touched: Iterable[str]
 ) -> set[tuple[str, bytes]]:
-    """Build the units that have new records, and those that are touched otherwise.
+    """Build the units that have new records, and those to rebuild for other reasons.
 
     Returns:
-        What only forgotten files had: units, and digests of contents.
+        Units and digests of contents that only forgotten files had.
     """
     names = {*touched}
     is_cut = bool(work.form.turns)
@@ -63,10 +63,10 @@ def build_turns(work: Work, part: int, touched: Sequence[str], sessions: frozens
     """Build the traces of sessions.
 
     Args:
-        work: of the import; its runs are the parts of these sessions.
-        part: its number.
-        touched: traces of it that may have no records by now.
-        sessions: that were built; of others, what the store has counts.
+        work: work of the import; its runs are the parts of these sessions.
+        part: number of the part.
+        touched: traces of the part that may no longer have records.
+        sessions: sessions that were built; for other sessions, the store counts.
     """
     new: dict[str, list[Record]] = {name: [] for name in touched}
     for record in records_of_part(work.runs, part):
@@ -92,7 +92,7 @@ def build_turns(work: Work, part: int, touched: Sequence[str], sessions: frozens
 
 
 def _kept(work: Work, store: Store, names: Iterable[str]) -> Iterator[Record]:
-    """The records of traces, of sessions that the store has."""
+    """Yield the records of traces that come from sessions in the store."""
     cutter = Cutter(work.form, work.rules, store, work.merge.forgotten)
     for unit in store.units(names).values():
         merged = work.merge.merged(unit.name, store.records([unit]), ())

@@ -1,7 +1,7 @@
-"""Processes that do the work of an import on all cores.
+"""Processes that do an import's work on all cores.
 
-A process reads pickled calls and writes pickled answers. It ends when its input ends, so none
-outlives the import, however that ends. It needs nothing from the main module of the import.
+A process reads pickled calls and writes pickled answers. It ends when its input ends, so it never
+outlives the import. It needs nothing from the import's main module.
 """
 
 import gc
@@ -29,7 +29,8 @@ class Workers:
     """Carries out calls in other processes, or in this one.
 
     Args:
-        number: of other processes; with 0 a call is done in this one, once its result is needed.
+        number: number of other processes; with 0, a call is done in this one when its result is
+            needed.
     """
 
     def __init__(self, number: int) -> None:
@@ -52,10 +53,11 @@ class Workers:
     def submit(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Callable[[], T]:
-        """Have a function of a module called.
+        """Call a function of a module.
 
         Returns:
-            A function that waits for the result, or raises; without other processes, it calls.
+            A function that waits for the result, or raises; without other processes, it does the
+            call.
         """
         if self._processes:
             return self._threads.submit(self._call, function, args, kwargs).result
@@ -92,10 +94,10 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def _work() -> None:
-    gc.set_threshold(50_000)  # what is parsed has no circles, and is looked through in vain
+    gc.set_threshold(50_000)  # parsed JSON has no cycles, and the collector searches it in vain
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the import is interrupted, and ends this process
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # so that nothing is printed among them
+    os.dup2(2, 1)  # so that nothing else is printed between answers
     with suppress(EOFError, BrokenPipeError):
         while True:
             function, args, kwargs = pickle.load(sys.stdin.buffer)  # noqa: S301 (see `Workers`)

@@ -1,4 +1,4 @@
-"""Reads scored traces again: the archive alone holds their texts."""
+"""Reads scored traces again: only the archive contains their texts."""
 
 import json
 from collections import deque
@@ -26,13 +26,13 @@ class TraceLocation(NamedTuple):
     """The location of a scored trace in the archive."""
 
     source_file: str  # the path of its file
-    row: int  # there, from 0; beyond all rows where that is not known any more
+    row: int  # row in the file, from 0; beyond all rows if it is no longer known
     trace_id: str
-    content_hash: str  # of its content as it was scored; see `facts.content_hash`
+    content_hash: str  # hash of its content when it was scored; see `facts.content_hash`
 
 
 class _HasLocation(Protocol):
-    """A `TraceLocation`, or what has more."""
+    """A `TraceLocation`, or a row with further columns."""
 
     @property
     def source_file(self) -> str: ...
@@ -50,20 +50,20 @@ P = TypeVar("P", bound=_HasLocation)
 def find_locations(
     connection: duckdb.DuckDBPyConnection, wanted: str, files: str, facts: str
 ) -> list[TraceLocation]:
-    """Find the locations of some traces in the archive, in the order of the files, in each by row.
+    """Find the locations of some traces in the archive, in the order of files and rows.
 
     Args:
         connection: runs the SQL.
         wanted: SQL for rows with trace_id, source_file and content_hash.
         files: SQL for the rows of the table `files`.
-        facts: SQL for those of `facts`.
+        facts: SQL for the rows of the table `facts`.
     """
     rows = connection.sql(locations_query(wanted, files, facts)).select(*TraceLocation._fields)
     return sorted(map(TraceLocation._make, rows.fetchall()))
 
 
 def locations_query(wanted: str, files: str, facts: str) -> SQL:
-    """The SQL of `find_locations`, whose rows have all columns of `wanted`; see locations.sql."""
+    """Return the SQL of `find_locations`; its rows have all columns of `wanted`."""
     return sql(__name__, "locations.sql", wanted=wanted, files=files, facts=facts)
 
 
@@ -79,15 +79,15 @@ def reread_batches(
 ) -> Iterator[list[tuple[P, Trace | Unread]]]:
     """Read scored traces again, as JSON values with all their fields.
 
-    Every file is opened once, and read as far as it is needed. A trace whose row has another id or
-    content now is not read.
+    Every file is opened once, and read only as far as needed. A trace is not read if its row has
+    another id or content now.
 
     Args:
-        locations: in the order of their files, and in each by row.
-        most_bytes: files that are larger are not read; None: all are.
+        locations: in the order of files, and of rows in each file.
+        most_bytes: larger files are not read; None for no limit.
 
     Yields:
-        Some locations at a time, in their order, each with its trace, or why that is not read.
+        Some locations at a time, in order, each with its trace, or why it is not read.
     """
     by_file = groupby(locations, key=lambda location: location.source_file)
     texts = chain.from_iterable(_texts(path, of_file, most_bytes) for path, of_file in by_file)
@@ -98,8 +98,8 @@ def reread_batches(
 def _texts(
     path: str, locations: Iterator[P], most_bytes: int | None
 ) -> Iterator[tuple[P, str, Unread | None]]:
-    """The JSON of some rows of one file, as far as they can be read again, or why they cannot."""
-    pending: deque[P] = deque()  # no more than a batch of the file, whatever locations there are
+    """Yield the JSON of rows of one file that can be read again, or why a row cannot."""
+    pending: deque[P] = deque()  # at most a batch of the file, however many locations there are
 
     def rows() -> Iterator[int]:
         for location in locations:
@@ -145,10 +145,10 @@ def _batches(
 def _as_scored(
     batch: Sequence[tuple[P, str, Unread | None]],
 ) -> Iterator[tuple[P, Trace | Unread]]:
-    """The traces of a batch; one that is not as it was scored is "changed"."""
+    """Yield the traces of a batch; one that differs from what was scored is "changed"."""
     traces = [json.loads(text) for _, text, unread in batch if not unread]
-    # Of the JSON, which is what is shown and written, whatever the file's format: the traces of an
-    # export must have the same content.
+    # Checked on the JSON, which is what is shown and written, whatever the file's format: the
+    # traces of an export must have the same content.
     facts = with_facts(rows_from_objects("", enumerate(traces)), reasons())
     current = zip(traces, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
     for location, _, unread in batch:

@@ -1,6 +1,6 @@
 """Scans the archive: lists its files, and reads those whose content is not known yet.
 
-These are read in parts, in parallel; see `stage`.
+New files are read in parts, in parallel; see `stage`.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ from kp_batch.text import be, count_of, printable
 from kp_batch.warehouse.staging import Staging
 
 # A file that was written this shortly before the run may be written again within the same tick of
-# its clock: its times prove nothing, and the next run compares its content once more.
+# its clock. Its times prove nothing, so the next run compares its content once more.
 MTIME_MARGIN_NS = 2_000_000_000
 _CUT = "it ends within a line"
 _TRACE = ("trace_id", "content_hash")
@@ -64,14 +64,14 @@ _READ = {
     "new_reasons": FILES["reasons"],
     "new_message": FILES["message"],
 }
-_NAMED = 5  # unreadable files; the others are counted
+_NAMED = 5  # unreadable files in a message; the others are counted
 
 MAX_PART_BYTES = 64 << 20  # of the files that one task reads
-_FILE_BYTES = 64 << 10  # what a smaller file counts as
-# Fewer bytes where that makes fewer parts than this, since each core carries out one; but at least
-# so many, since each part becomes a file of facts in the warehouse.
+_FILE_BYTES = 64 << 10  # what each smaller file counts as
+# With fewer parts than this, use fewer bytes, since each core does one part; but at least this
+# many, since each part becomes a file of facts in the warehouse.
 _PARTS, _LEAST_BYTES = 16, 1 << 20
-# Objects of a bucket are fetched once, to be identified and to be read, in batches of this size.
+# Objects of a bucket are fetched once, to identify and to read them, in batches of this size.
 DOWNLOAD_BATCH_BYTES = 4 << 30
 
 R = TypeVar("R")
@@ -86,20 +86,20 @@ class ArchiveScan:
 
     files: FileChanges
     differs: bool  # from the published ledger
-    other_versions: bool = False  # whether files whose content is known have another version now
-    unreadable: tuple[str, ...] = ()  # files that the last done run did not find so
+    other_versions: bool = False  # whether files with known content have another version now
+    unreadable: tuple[str, ...] = ()  # files that were readable in the last successful run
     gone: tuple[str, ...] = ()  # files that are gone since the last done run: see `gone_content`
-    files_before: int = 0  # that were there then
-    facts: tuple[Path, ...] = ()  # staged files of content that was not known
-    texts: tuple[Path, ...] = ()  # likewise
+    files_before: int = 0  # number of files then
+    facts: tuple[Path, ...] = ()  # staged facts of new content
+    texts: tuple[Path, ...] = ()  # staged texts of new content
 
 
 @step("read")
 def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
-    """Scan the archive: stages its ledger, and the facts and texts of content not known yet.
+    """Scan the archive: stage its ledger, and the facts and texts of new content.
 
     Raises:
-        ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
+        ArchiveError: a name matches no file, or there is no value to split caches by.
     """
     before = run.snapshot.scan("files").collect()
     excluded = Excluded(Exclusion(run.config.exclude, run.config.archive))
@@ -131,11 +131,11 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
 
 @step("read")
 def scan_file(run: Run, source: SourceFile, executor: Executor) -> ArchiveScan:
-    """Scan a file that is all of the archive of a new warehouse, and which its user did not name.
+    """Scan the only file of a new warehouse's archive, which its user did not name.
 
     Raises:
         ArchiveError: it cannot be read; the message says why, and names no file.
-        SettingError: there is nothing by which caches are to be kept.
+        SettingError: there is no value to split caches by.
     """
     contents, staged = read_new(run, [source], executor)
     [(_, rows)] = contents.values()
@@ -158,7 +158,7 @@ def scan_file(run: Run, source: SourceFile, executor: Executor) -> ArchiveScan:
 
 @step("read")
 def scan_published(run: Run) -> ArchiveScan:
-    """Take the archive as in the published ledger; only the rows of its content are recounted."""
+    """Return the archive of the published ledger; only the rows of its content are recounted."""
     before = run.snapshot.scan("files").collect()
     rows = _rows_by_content(run)
     counted = before.drop("rows").join(rows, on="file_id", how="left")
@@ -169,7 +169,7 @@ def scan_published(run: Run) -> ArchiveScan:
 
 
 def _check_cache_by(run: Run, ledger: pl.DataFrame) -> None:
-    """Refuse names of which neither traces nor paths have a value."""
+    """Refuse names for which neither traces nor paths have a value."""
     texts = ledger.filter(is_there()).get_column("path_keys").unique()
     check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
 
@@ -180,7 +180,7 @@ def _stage_ledger(run: Run, ledger: pl.DataFrame) -> None:
 
 
 def _listed(run: Run, sources: Sequence[SourceFile], before: pl.DataFrame) -> pl.DataFrame:
-    """The present files, beside what the ledger has of each, and whether their content is known."""
+    """Join the present files with their ledger entries, and mark those with known content."""
     folders = folders_named(run.config.archive)
     files = pl.DataFrame(
         [
@@ -197,7 +197,7 @@ def _listed(run: Run, sources: Sequence[SourceFile], before: pl.DataFrame) -> pl
         is_settled=is_object | (pl.max_horizontal("mtime_ns", ctime_ns) < until)
     ).join(before, on="source_file", how="left", suffix="_last", maintain_order="left")
     is_known = (
-        (pl.col("status") != "unreadable")  # its cause, a permission say, may be gone
+        (pl.col("status") != "unreadable")  # its cause may be gone, for example a permission
         & pl.all_horizontal(pl.col(name) == pl.col(f"{name}_last") for name in _IDENTITY)
         & (pl.col("version") != "")
         & pl.col("file_id").str.ends_with(VERSION)
@@ -206,7 +206,7 @@ def _listed(run: Run, sources: Sequence[SourceFile], before: pl.DataFrame) -> pl
 
 
 def _present(listed: pl.DataFrame, contents: pl.DataFrame) -> pl.DataFrame:
-    """The ledger of the present files; one that cannot be read now has its last content."""
+    """Return the ledger of the present files; one that is unreadable now keeps its content."""
     files = listed.join(contents, on="source_file", how="left", maintain_order="left")
     is_read = pl.col("new_rows").is_not_null()
     keeps_version = pl.col("is_known") | pl.col("is_settled")
@@ -227,7 +227,7 @@ def _present(listed: pl.DataFrame, contents: pl.DataFrame) -> pl.DataFrame:
 
 
 def _content_frame(contents: Mapping[str, FileContent], losing: AbstractSet[str]) -> pl.DataFrame:
-    """What was read of files, by their paths; without rows, they cannot be read."""
+    """Return what was read of files, by path; files without rows cannot be read."""
     rows: list[tuple[str, str | None, int | None, Sequence[str], str]] = []
     for path, (file_id, content) in contents.items():
         if isinstance(content, Unreadable):
@@ -245,7 +245,7 @@ def _content_frame(contents: Mapping[str, FileContent], losing: AbstractSet[str]
 def _losing(
     run: Run, contents: Mapping[str, FileContent], before: pl.DataFrame, staged: Sequence[Path]
 ) -> set[str]:
-    """The paths of cut files that lack traces of their last content, which counts on then."""
+    """Return the paths of cut files that lack traces of their last content, which then counts."""
     cut = [
         (path, file_id)
         for path, (file_id, rows) in contents.items()
@@ -271,9 +271,9 @@ def _losing(
 
 
 def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceFile]:
-    """The archive's files. Another warehouse is left out, or a fault where its files are known.
+    """Return the archive's files, without other warehouses, or as faults if files are known there.
 
-    Those that are excluded are noted, the known ones as well that are there no more.
+    Excluded files are noted, and so are known ones that no longer exist.
     """
     warehouses: list[str] = []
     sources = discover(
@@ -297,7 +297,7 @@ def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceF
 
 
 def _warn_of_unreadable(run: Run, now: pl.DataFrame, before: pl.DataFrame) -> None:
-    """Name the first files and folders that cannot be read, the new ones before those known."""
+    """Name the first files and folders that cannot be read, new faults before known ones."""
     faulty = now.filter(pl.col("reasons").list.len() > 0)
     if faulty.is_empty():
         return
@@ -345,7 +345,7 @@ def _warn_of_loss(now: pl.DataFrame, before: pl.DataFrame, gone: Sequence[str]) 
 def read_new(
     run: Run, sources: Sequence[SourceFile], executor: Executor
 ) -> tuple[dict[str, FileContent], list[StagedPart]]:
-    """Read files that are not known yet; returns their content, by path, and the staged parts."""
+    """Read new files; return their content, by path, and the staged parts."""
     if not sources:
         return {}, []
     contents: dict[str, FileContent] = {}
@@ -362,7 +362,7 @@ def read_new(
 
 
 def _with_copy(source: SourceFile, staging: Staging) -> SourceFile:
-    """The file, with the path of its copy in the run's staging if it is in a bucket."""
+    """Return the file; if it is in a bucket, with the path of its copy in the run's staging."""
     if not is_url(source.path):
         return source
     name = hashlib.sha256(source.path.encode()).hexdigest()
@@ -376,7 +376,7 @@ def _read_batch(
     contents_by_path: dict[str, FileContent],
     rows: dict[str, int | Unreadable],
 ) -> list[StagedPart]:
-    """Read some files: adds their content, by path, and the rows of each content."""
+    """Read some files: add their content, by path, and the rows of each content."""
     parts = file_parts(sources)
     ids = [*chain.from_iterable(_shown("identifying", parts, executor.map(identify, parts)))]
     unknown: dict[str, list[SourceFile]] = {}
@@ -403,7 +403,7 @@ def _staged(run: Run, contents: Sequence[Content], executor: Executor) -> list[S
 
 
 def _shown(verb: str, parts: Sequence[Sequence[object]], results: Generator[R]) -> list[R]:
-    """The results of parts, one for each, while it is shown how many files are done."""
+    """Collect the results of parts, and show how many files are done."""
     done: list[R] = []
     files = sum(map(len, parts))
     with progress(verb, files, "file", at_once=len(parts) > 1) as bar, closing(results):
@@ -414,7 +414,7 @@ def _shown(verb: str, parts: Sequence[Sequence[object]], results: Generator[R]) 
 
 
 def file_parts(sources: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
-    """Cut files into parts to be read."""
+    """Cut files into parts to read."""
     return _cut(sources, _size)
 
 
@@ -428,7 +428,7 @@ def _size(source: SourceFile) -> int:
 
 
 def _rows_by_content(run: Run) -> pl.DataFrame:
-    """The number of rows of each content that was read before, by its file_id."""
+    """Return the number of rows of each content that was read before, by file_id."""
     facts = run.snapshot.scan("facts")
     if run.forgets:
         facts = facts.join(

@@ -1,7 +1,7 @@
 """Reads parts of the archive: identifies the content of files, stages facts and texts of rows.
 
-Each function takes a part and writes files named by it, so that it may be called again, elsewhere.
-A file that cannot be read keeps no other from being read.
+Each function takes a part and writes files named after it, so it can be called again, on any
+machine. An unreadable file does not prevent the others from being read.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 
 
 def content_of(column: str) -> pl.Expr:
-    """A file_id without that end, as all versions have it."""
+    """Return a file_id without the version at its end."""
     return pl.col(column).str.replace("-v[0-9]+$", "")
 
 
@@ -47,7 +47,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Content:
-    """Content that is not known yet, and the files that have it."""
+    """Content that is not known yet, and the files that contain it."""
 
     file_id: str
     sources: tuple[SourceFile, ...]
@@ -55,7 +55,7 @@ class Content:
 
 @dataclass(frozen=True)
 class StagedPart:
-    """The staged files of some contents, and for each its number of rows or its fault."""
+    """The staged files of some contents, and the number of rows or the fault of each."""
 
     rows: tuple[int | Unreadable, ...]
     facts: tuple[Path, ...]
@@ -64,7 +64,7 @@ class StagedPart:
 
 @step("identify")
 def identify(part: Sequence[SourceFile], /) -> list[str | Unreadable]:
-    """Identify the content of some files: the file_id of each, or why it has none."""
+    """Identify the content of some files: return the file_id of each, or why it has none."""
     return read_with_retries("identify", {source: source for source in part}, _file_id)
 
 
@@ -84,14 +84,14 @@ def _file_id(source: SourceFile) -> str:
 def stage_contents(
     part: Sequence[Content], /, archive: Sequence[str], forgotten: Sequence[Path], staging: Staging
 ) -> StagedPart:
-    """Stage the rows of some contents: those of small ones together, of a large one by itself.
+    """Stage the rows of some contents: small ones together, a large one by itself.
 
-    See `read_with_retries`.
+    See `read_with_retries` for errors.
 
     Args:
         part: at least one content.
-        archive: see `discover`; names on this machine in full.
-        forgotten: the files of the table of that name, whose ids are passed over.
+        archive: see `discover`; local names must be absolute.
+        forgotten: files of the table `forgotten`, whose ids are left out.
         staging: the run's files.
     """
     with staged_rows(staging, f"part-{part[0].file_id}") as together:
@@ -111,27 +111,27 @@ class _Contents:
     """Stages contents, one after the other; see `stage_contents`."""
 
     archive: Sequence[str]
-    forgotten: Hashes  # of the ids that are passed over
+    forgotten: Hashes  # hashes of ids to leave out
     staging: Staging
-    together: StagedRows  # takes the rows of small contents
-    alone: list[StagedRows] = field(default_factory=list[StagedRows])  # a large content each
+    together: StagedRows  # rows of small contents
+    alone: list[StagedRows] = field(default_factory=list[StagedRows])  # one per large content
 
     def stage(self, content: Content) -> int:
-        """Stage a content from the first of its files that is still there; returns its rows."""
+        """Stage a content from the first of its files that is still there; return its rows."""
         for source in content.sources[:-1]:
             try:
                 return self._stage(content, source)
             except UnreadableError as error:
                 is_at_fault = not is_passing(error) and _is_unchanged(source, content.file_id)
-                if is_at_fault:  # the content is
+                if is_at_fault:  # the fault is in the content
                     raise
         return self._stage(content, content.sources[-1])
 
     def _stage(self, content: Content, source: SourceFile) -> int:
-        """Stage the rows of one file, none of which count if an error comes after them.
+        """Stage the rows of one file; none of them count if an error follows.
 
-        So content of one batch joins the others only once it is read to its end, and larger content
-        has files of its own.
+        So content of one batch joins the others only after it is read to its end, and larger
+        content has its own files.
         """
         batches = self._rows(content, source)
         first = list(islice(batches, 2))
@@ -150,7 +150,7 @@ class _Contents:
         return rows
 
     def _rows(self, content: Content, source: SourceFile) -> Iterator[pl.DataFrame]:
-        """The rows that are not forgotten, with the column `file_id`."""
+        """Yield the rows that are not forgotten, with the column `file_id`."""
 
         def is_outside_alone() -> bool:
             return all(is_outside(self.archive, source.path) for source in content.sources)
@@ -164,9 +164,9 @@ class _Contents:
 
 
 def _is_unchanged(source: SourceFile, file_id: str) -> bool:
-    """Whether a file has the size, time and version that it had; of another version, the content.
+    """Whether a file's size, time and version are unchanged; if its version differs, its content.
 
-    A backup, say, that links to a file changes its version.
+    The version can change alone: a backup that links to a file changes it.
 
     Raises:
         OSError: the disk or the network failed; see `is_passing`.
@@ -189,11 +189,11 @@ def _check_unchanged(source: SourceFile, file_id: str) -> None:
 
 @step("read again")
 def stage_texts(part: Sequence[SourceFile], /, wanted: Path, staging: Staging) -> list[Path]:
-    """Read files again for the texts of some of their rows; returns the staged file, if any.
+    """Read files again for the texts of some rows; return the staged file, if any.
 
     Args:
-        part: at least one file. Where one cannot be read now, the replay reports what is missing.
-        wanted: the texts' hashes, see `Staging.texts_to_reread`.
+        part: at least one file. If one cannot be read now, the replay reports what is missing.
+        wanted: hashes of the texts; see `Staging.texts_to_reread`.
         staging: the run's files.
     """
     hashes = np.load(wanted, mmap_mode="r")
@@ -212,20 +212,20 @@ def stage_texts(part: Sequence[SourceFile], /, wanted: Path, staging: Staging) -
 def read_with_retries(
     name: str, files: Mapping[T, SourceFile], read: Callable[[T], R]
 ) -> list[R | Unreadable]:
-    """Read some inputs; those whose failure may pass are `retried` together.
+    """Read some inputs; those that fail for a reason that may pass are `retried` together.
 
     Args:
-        name: of the step.
-        files: the inputs, each with its file.
+        name: name of the step.
+        files: inputs, each with its file.
         read: raises an UnreadableError, from the system's error if there is one. Its other errors
             are raised.
 
     Returns:
-        The result of each input in their order, or why it cannot be read.
+        The result of each input, in order, or why it cannot be read.
 
     Raises:
-        StorageError: a file failed each time and cannot be reached: its disk or its server is down.
-            One that can be reached is at fault itself, and unreadable.
+        StorageError: a file failed each time and cannot be reached: its disk or server is down. If
+            it can be reached, the file itself is at fault, and counts as unreadable.
     """
     results: dict[T, R | Unreadable] = {}
     passing: dict[T, UnreadableError] = {}
@@ -263,7 +263,7 @@ def _is_unreachable(source: SourceFile) -> bool:
 
 
 def _forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:
-    """The hashes of the forgotten ids, ascending."""
+    """Return the hashes of the forgotten ids, ascending."""
     if not forgotten:
         return np.empty(0, dtype=HASH)
     hashes = pl.read_parquet(list(forgotten), glob=False).get_column("id_hash").sort()
@@ -271,8 +271,8 @@ def _forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:
 
 
 def _contained_in(ascending: Hashes, hashes: pl.Series) -> pl.Series:
-    """Which hashes are among others, which are ascending, and at least one."""
-    # A search, since a join would read all of these for every batch.
+    """Return which hashes are among others, which must be ascending and not empty."""
+    # A binary search, since a join would read all of these for every batch.
     wanted = np.array(hashes.to_list(), dtype=HASH)
     position = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
     return pl.Series(ascending[position] == wanted)

@@ -1,4 +1,4 @@
-"""Writes the facts and the texts of rows, a row group at a time."""
+"""Writes the facts and the texts of rows, one row group at a time."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
-_BUFFER_ROWS = 16_384  # whose facts are computed together: of fewer, building the queries counts
-# The columns of facts worth a dictionary; pyarrow would begin one of each hash and throw it away.
+_BUFFER_ROWS = 16_384  # whose facts are computed together: with fewer, building queries costs more
+# The columns of facts worth a dictionary; pyarrow would begin one for each hash and throw it away.
 _REPEATED = (
     *("file_id", "task_domain", "agent_id", "framework", "source_skill"),
     "reasons.list.element",
@@ -30,7 +30,7 @@ BUFFER_BYTES = 64 << 20  # a batch of large rows ends here
 
 
 class _Buffer:
-    """Collects frames until together they have enough rows, or bytes, to work on."""
+    """Collects frames until they have enough rows, or bytes, to work on."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -47,9 +47,9 @@ class _Buffer:
             self.flush()
 
     def flush(self) -> None:
-        """Work on all rows, if there are any."""
+        """Work on all collected rows, if there are any."""
         if self._frames:
-            # As one chunk: every expression would make one of the columns that it takes.
+            # As one chunk: otherwise every expression would make one of the columns that it takes.
             rows = pl.concat(self._frames, rechunk=True)
             self._frames = []
             self._rows = self._bytes = 0
@@ -60,7 +60,7 @@ class _Buffer:
 
 
 def _size(rows: pl.DataFrame) -> int:
-    """The bytes of rows, about: Polars counts the texts of lists, but not the pointers to them."""
+    """Return the approximate bytes of rows; Polars counts lists' texts, but not their pointers."""
     lists = (column for column in rows if column.dtype == pl.List)
     values = sum(int(column.list.len().sum() or 0) for column in lists)
     return int(rows.estimated_size()) + _POINTER_BYTES * values
@@ -70,7 +70,7 @@ class ParquetBatchWriter(_Buffer):
     """A Parquet file that is written a row group at a time; see `parquet_batches`.
 
     Attributes:
-        files: the file, once the context has ended; none where there are no rows.
+        files: the file, once the context has ended; empty if there were no rows.
     """
 
     def __init__(self, path: Path, schema: pl.Schema, most: int, repeated: Sequence[str]) -> None:
@@ -80,16 +80,16 @@ class ParquetBatchWriter(_Buffer):
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Add rows, with more columns perhaps."""
+        """Add rows, which may have further columns."""
         super().add(rows.select(self._schema.names()))
 
     def _work(self, rows: pl.DataFrame) -> None:
-        # Arrow's views of strings are what Polars has: any other type would have to be copied.
+        # Polars stores strings as Arrow's views; any other type would be a copy.
         table = rows.to_arrow(compat_level=CompatLevel.newest())
         if self._writer is None:
             import pyarrow.parquet as pq
 
-            # Without the Arrow schema, which would hand the views to whoever reads the file.
+            # Without the Arrow schema: it would give views to every reader of the file.
             self._writer = pq.ParquetWriter(
                 self._path,
                 table.schema,
@@ -102,7 +102,7 @@ class ParquetBatchWriter(_Buffer):
         self._writer.write_table(table, row_group_size=group)
 
     def close(self) -> bool:
-        """End the file; returns whether there is one."""
+        """Close the file; return whether there is one."""
         if self._writer is not None:
             self._writer.close()
         return self._writer is not None
@@ -112,13 +112,13 @@ class ParquetBatchWriter(_Buffer):
 def parquet_batches(
     path: Path, schema: pl.Schema, most: int, repeated: Sequence[str] = ()
 ) -> Generator[ParquetBatchWriter]:
-    """Write a Parquet file, which is there once the context ends; none without rows.
+    """Write a Parquet file, which exists once the context ends; without rows there is none.
 
     Args:
-        path: where it goes.
-        schema: of its rows.
-        most: rows of a group; fewer where they are large.
-        repeated: the columns, by their paths, whose values come again and again.
+        path: path of the file.
+        schema: schema of its rows.
+        most: maximal rows of a group; a group of large rows has fewer.
+        repeated: columns, by their paths, whose values repeat.
     """
     with atomic_write(path) as written:
         writer = ParquetBatchWriter(written, schema, most, repeated)
@@ -126,7 +126,7 @@ def parquet_batches(
             yield writer
             writer.flush()
         except BaseException:
-            with suppress(OSError):  # of a full disk, say: only the first error counts
+            with suppress(OSError):  # of a full disk, for example: only the first error counts
                 writer.close()
             raise
         has_rows = writer.close()
@@ -134,9 +134,9 @@ def parquet_batches(
 
 
 class StagedRows(_Buffer):
-    """Two files of some content: the facts of its rows, and the texts of the accepted ones.
+    """Two files for some content: the facts of its rows, and the texts of accepted rows.
 
-    It takes frames of `ROWS` with the columns `file_id` and `raw`, and computes the facts of many
+    It takes frames of `ROWS` with the columns `file_id` and `raw`. It computes the facts of many
     small files at once, which is faster.
     """
 
@@ -152,7 +152,7 @@ class StagedRows(_Buffer):
 
 @contextmanager
 def staged_rows(staging: Staging, name: str) -> Generator[StagedRows]:
-    """Stage the rows of some content, in files of this name; after an error there is neither."""
+    """Stage the rows of some content, in files of this name; after an error, neither exists."""
     with (
         parquet_batches(staging.facts(name), FACTS, _FACTS_ROWS, _REPEATED) as facts,
         parquet_batches(staging.texts(name), TEXTS, BATCH_ROWS) as texts,
@@ -163,6 +163,6 @@ def staged_rows(staging: Staging, name: str) -> Generator[StagedRows]:
 
 
 def texts_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """The texts of rows, each once: a frame of `TEXTS`."""
+    """Return the texts of rows, each once: a frame of `TEXTS`."""
     once = rows.select("text_hash", "text").unique("text_hash", keep="first", maintain_order=True)
     return once.with_columns(bytes=pl.col("text").str.len_bytes().cast(pl.Int64))
