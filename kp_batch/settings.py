@@ -265,7 +265,9 @@ class SettingsTable(Table):
         "framework, task_domain, or key in their files' paths, as in host=a; + joins several.",
     )
     threshold: Threshold = Field(
-        0.75, description="The score that traces must reach, such as to be exported."
+        0.75,
+        description="The least score of traces that are exported, and counted as at or above the "
+        "threshold.",
     )
     trace_text: bool = Field(
         default=True,
