@@ -11,9 +11,8 @@ def _(mo):
     mo.md("""
     # Should outcomes count for more?
 
-    The scores of an archive are recomputed, three charts show what they are made of, and a preview
-    shows what other weights would do, before anything is published. Everything is in this process.
-    Change the three names below to read your own archive.
+    This notebook scores an archive, charts what the scores consist of, and previews other weights
+    before anything is published. To read your own archive, change the names below.
     """)
     return
 
@@ -32,7 +31,7 @@ def _():
 @app.cell
 def _(kp):
     ARCHIVE = "data/sample"  # Parquet or JSONL files, folders, globs or URLs
-    domain = "code"  # whose weights are looked at
+    domain = "code"  # the one whose weights may change
     wh = kp.Warehouse("kp-batch-demo/notebook")
     # `hashing` compares words, in seconds; leave it out for the live engine's model.
     run = wh.run(ARCHIVE, embedder="hashing")
@@ -43,13 +42,12 @@ def _(kp):
 @app.cell(hide_code=True)
 def _(mo, run):
     mo.md(f"""
-    {run.counts.accepted:,} traces have a score, each as at its own time. Run the cell again: it
-    finds nothing new, and does nothing.
+    {run.counts.accepted:,} traces have a score. Run the cell again: it has nothing to do.
 
     ## What the scores say
 
     **Over time.** The bands are 95% intervals. In the shaded days the cache was still warming up,
-    so that traces look more novel than they are.
+    so traces look too novel.
     """)
     return
 
@@ -63,8 +61,8 @@ def _(wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    **By domain.** The dot is the mean with its interval, the bar holds nine tenths of the scores,
-    and the dashed line is the threshold.
+    **By domain.** The dot is the mean with its interval, the bar contains nine tenths of the
+    scores, the dashed line is the threshold.
     """)
     return
 
@@ -78,7 +76,7 @@ def _(wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    **What drives them.** How much of the differences between scores each part explains, in one
+    **What drives them.** How much each part explains of the differences between scores, in one
     domain.
     """)
     return
@@ -93,7 +91,7 @@ def _(domain, wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    Do its scores rank agents by success, or by their tools?
+    Do the scores rank agents by success, or by their tools?
     """)
     return
 
@@ -112,12 +110,9 @@ def _(domain, wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    If that is not what the score is for, other weights are worth a look.
-
     ## What other weights would do
 
-    A preview does all the work of a run and publishes nothing. The weights of this domain change,
-    those of the others stay.
+    A preview does the work of a run and publishes nothing. Only the weights of this domain change.
     """)
     return
 
@@ -141,7 +136,7 @@ def _(domain, mo, wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    **Which traces moved**, and by what: the parts add up to the change.
+    **Which traces moved** most.
     """)
     return
 
@@ -149,7 +144,7 @@ def _(mo):
 @app.cell
 def _(preview):
     preview.moved.to_polars().select(
-        "trace_id", "before_score", "after_score", "change", "objective"
+        "trace_id", "first_score", "second_score", "change", "objective"
     ).head(5)
     return
 
@@ -157,7 +152,7 @@ def _(preview):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    **Which domain moved.** These are the same traces, so that each change is exact.
+    **Which domains moved.** Both sides have the same traces, so each change is exact.
     """)
     return
 
@@ -167,7 +162,7 @@ def _(alt, pl, preview):
     changes = (
         preview.comparison.domains.to_polars()
         .drop_nulls("task_domain")
-        .select("task_domain", change=pl.col("after_mean") - pl.col("before_mean"))
+        .select("task_domain", change=pl.col("second_mean") - pl.col("first_mean"))
     )
     alt.Chart(changes).mark_bar().encode(
         x=alt.X("change", title="change of the mean score"), y=alt.Y("task_domain", title=None)
@@ -180,9 +175,8 @@ def _(mo):
     mo.md("""
     ## Is it beyond chance?
 
-    The change is exact; whom the scores tell apart is not. Other tasks would have given other
-    means, and the intervals say how different. The scores before are those that are published,
-    those after are the candidate that the preview left.
+    The change is exact; which agents really differ is uncertain. The intervals show how much the
+    means would vary with other tasks, before (as published) and after (the preview).
     """)
     return
 
@@ -223,12 +217,10 @@ def _(mo):
     mo.md("""
     ## The decision
 
-    - Do the new weights do what they are for? Compare how agents are ranked by success and by their
-      tools, before and after, and see which domains move.
-    - Do the scores say who is best? Not where the intervals of agents overlap: then they had too
-      few tasks for a ranking.
+    - Do the new weights rank agents by success rather than by their tools?
+    - If the intervals of agents overlap, they had too few tasks for a ranking.
 
-    This publishes the weights, and `wh.rollback("previous")` takes them back:
+    Publish the weights as follows; `wh.rollback("previous")` takes them back:
 
     ```python
     wh.run(profiles=weights, note="outcomes count for more")
