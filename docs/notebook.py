@@ -144,7 +144,7 @@ def _(mo):
 @app.cell
 def _(preview):
     preview.moved.to_polars().select(
-        "trace_id", "first_score", "second_score", "change", "objective"
+        "trace_id", "before_score", "after_score", "change", "objective"
     ).head(5)
     return
 
@@ -162,7 +162,7 @@ def _(alt, pl, preview):
     changes = (
         preview.comparison.domains.to_polars()
         .drop_nulls("task_domain")
-        .select("task_domain", change=pl.col("second_mean") - pl.col("first_mean"))
+        .select("task_domain", change=pl.col("after_mean") - pl.col("before_mean"))
     )
     alt.Chart(changes).mark_bar().encode(
         x=alt.X("change", title="change of the mean score"), y=alt.Y("task_domain", title=None)

@@ -170,7 +170,7 @@ def test_the_map_names_every_page() -> None:
 
 def test_pages_name_no_command_that_is_not_there() -> None:
     there = set(re.findall(r"^## kp-batch (\S+)", "\n".join(commands()), re.MULTILINE))
-    command = re.compile(r"kp-batch ([a-z][a-z-]+)")
+    command = re.compile(r"kp-batch\s([a-z][a-z-]+)")
     named = {page: set(command.findall(page.read_text("utf-8"))) for page in PAGES}
     assert any(named.values())
     assert {name(page): words - there for page, words in named.items() if words - there} == {}
