@@ -151,7 +151,7 @@ class ArchiveChange:
                 query = "SELECT text FROM main.refusals WHERE waits = ? ORDER BY text"
                 texts = self._run(query, [kind == "waiting"])
                 write_list(self._archive, kind, (text for (text,) in texts))
-            return self._store.standing()
+            return self._store.unresolved()
         finally:
             self._run("ROLLBACK")
 

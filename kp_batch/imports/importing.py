@@ -187,7 +187,7 @@ class _Plan:
         """Return the result of an import that reads nothing."""
         return Imported(
             files=len(self.source.inputs),
-            standing=store.standing() if store else {},
+            unresolved=store.unresolved() if store else {},
             rules=json.loads(self.rules.as_json()),
         )
 
@@ -219,7 +219,7 @@ class _Import:
             readable, void, runs = self._read(workers)
             deleted = self._count_before(readable) if plan.form.source == "registry" else 0
             self._build(workers, runs, void, readable)
-        standing = self._checked()
+        unresolved = self._checked()
         expired = before(_SKIPPED_FOR)
         return replace(
             plan.nothing_done(store),
@@ -227,7 +227,7 @@ class _Import:
             files_read=len(plan.new),
             refused=dict(taken.refusals.refused),
             waiting=dict(taken.refusals.waiting),
-            standing=standing,
+            unresolved=unresolved,
             passed_over=dict(taken.skipped),
             expired=self._change.count_expired(expired),
             deleted=max(deleted - taken.seen_again, 0),
@@ -341,9 +341,9 @@ class _Import:
             _check_names(plan.rules, taken)
         if not taken.traces:
             check_rules_decide(plan.form, plan.rules, taken.refusals.refused)
-        standing = self._change.list_refusals(plan.new)
+        unresolved = self._change.list_refusals(plan.new)
         check_limits(self._limits, taken.refusals, taken.traces, len(plan.source.inputs))
-        return standing
+        return unresolved
 
     def _sources(self, readable: set[str]) -> dict[str, KnownSource]:
         """Return the sources whose state has changed."""

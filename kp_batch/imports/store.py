@@ -192,7 +192,7 @@ class Store:
         """
         return [(day, unit, bool(moves)) for day, unit, moves in self.connection.execute(query)]
 
-    def standing(self) -> dict[str, int]:
+    def unresolved(self) -> dict[str, int]:
         """Return how many things are refused, and how many wait."""
         query = (
             "SELECT count(*) FILTER (WHERE NOT waits), count(*) FILTER (WHERE waits) FROM refusals"

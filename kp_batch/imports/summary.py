@@ -23,7 +23,7 @@ class Imported(Displayed):
     files_changed: int = 0  # of the archive
     refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
     waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
-    standing: dict[str, int]  # how many are `refused` and `waiting` in all, of earlier imports too
+    unresolved: dict[str, int]  # `refused` and `waiting` in all, earlier imports included
     passed_over: dict[str, int] = field(default_factory=dict[str, int])  # not an agent's, by kind
     expired: int = 0  # traces among these whose records were kept long enough
     deleted: int = 0  # traces that a registry no longer has; they stay
@@ -66,11 +66,11 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
         yield f"  expired    {count_of(done.expired, 'trace')} passed over 30 days ago"
     for name, rule in done.rules.items():
         yield f"  rule       {name}: {_rule(rule)}"
-    standing = {kind: count for kind, count in done.standing.items() if count}
-    if standing:
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in standing.items())
-        files = ", ".join(f"{archive}/{NAMES[kind]}" for kind in standing)
-        yield f"  standing   {counts}: see {files}"
+    unresolved = {kind: count for kind, count in done.unresolved.items() if count}
+    if unresolved:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in unresolved.items())
+        files = ", ".join(f"{archive}/{NAMES[kind]}" for kind in unresolved)
+        yield f"  unresolved {counts}: see {files}"
 
 
 def _rule(rule: object) -> str:

@@ -65,7 +65,7 @@ class RollbackResult(RunResult):
     rejects: int  # rows and files that are rejected now
     rejects_then: int
     files: FileChanges | None = None  # what the next run would find; null: nobody has looked
-    not_looked: str = ""  # why nobody could, in words; empty: nobody tried, or one has
+    not_read: str = ""  # why nobody could, in words; empty: nobody tried, or one has
 
     def _parts_of_work(self) -> Iterable[Part]:
         return rollback_parts(self)
@@ -209,7 +209,7 @@ def _with_file_changes(plan: _Plan, exclude: Sequence[str]) -> RollbackResult:
             run = replace(run, published=plan.manifest, candidate=candidate)
             return replace(plan.result, files=scan_archive(run, ThreadExecutor()).files)
     except KpBatchError as error:
-        return replace(plan.result, not_looked=one_line(str(error)))
+        return replace(plan.result, not_read=one_line(str(error)))
 
 
 def _check(now: PublishedSnapshot, target: RunRecord) -> None:
@@ -278,8 +278,8 @@ def _facts(result: RollbackResult, *, has_project: bool) -> Iterator[tuple[str, 
 
 def _next_files(result: RollbackResult) -> Iterator[tuple[str, str]]:
     """The changes that the next run would find in the archive, if it was looked at."""
-    if result.not_looked:
-        yield "next run", f"the archive was not looked at: {printable(result.not_looked)}"
+    if result.not_read:
+        yield "next run", f"the archive was not read: {printable(result.not_read)}"
     for kind, paths in asdict(result.files).items() if result.files else ():
         yield from (("next run", f"{kind}: {printable(path)}") for path in paths[:_FILES])
         if len(paths) > _FILES:

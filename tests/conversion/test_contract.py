@@ -235,5 +235,5 @@ def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
     assert (str(path), whole.count(b"\n")) in {(line["file"], line["line"]) for line in waiting}
     path.write_bytes(whole)
     done = import_traces(FORMATS[kit.name], [str(source)], archive, kit.rules, limits)
-    assert done.standing == {"refused": 0, "waiting": 0}
+    assert done.unresolved == {"refused": 0, "waiting": 0}
     assert len(imported(archive)) == 2

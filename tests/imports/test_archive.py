@@ -552,7 +552,9 @@ def test_rules_that_name_what_is_not_there_are_reported_before_anything_is_writt
 def test_a_message_lists_ten_of_many(tmp_path: Path) -> None:
     many = [f"n{number:04}" for number in range(5_003)]
     unmapped = dict.fromkeys(many, 2)
-    done = Imported(files=1, standing={}, unmapped_domains=unmapped, rules={"m": {"map": unmapped}})
+    done = Imported(
+        files=1, unresolved={}, unmapped_domains=unmapped, rules={"m": {"map": unmapped}}
+    )
     lines = as_text(done, "archive").splitlines()
     assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("  unmapped")] == [
         *(f"2 {name}" for name in many[:10]),
@@ -653,7 +655,7 @@ def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
         f"  changed    2 files of {archive}",
         "  refused    1 no_steps",
         "  passed over 1 ExpertSOP",
-        f"  standing   1 refused: see {archive}/_refused.jsonl",
+        f"  unresolved 1 refused: see {archive}/_refused.jsonl",
     ]
 
 

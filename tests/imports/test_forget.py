@@ -346,7 +346,7 @@ def test_in_any_folder_who_forgets_is_told_of_the_archive_or_that_it_may_keep_th
     monkeypatch.chdir("/")
     before = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
     assert before.archives == (f"{archive}/*.parquet",)
-    assert plan_rollback(tmp_path / "warehouse", "latest").not_looked == ""
+    assert plan_rollback(tmp_path / "warehouse", "latest").not_read == ""
     archive.rename(tmp_path / "elsewhere")
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
     assert (done.archives, done.unknown_archives) == ((), before.archives)

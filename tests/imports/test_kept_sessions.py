@@ -222,7 +222,7 @@ def test_a_session_that_gets_too_large_stays_as_it_was_and_that_is_reported(
     form, source, archive = form_of(kind), tmp_path / "in", tmp_path / "out"
     lines = TURNS[kind]()
     write(source / "a.jsonl", *lines[:-2])
-    standing = night(form, source, archive).standing["refused"]
+    standing = night(form, source, archive).unresolved["refused"]
     before = imported(archive)
     more = {**lines[-1], "timestamp": "x" * 100_000}
     write(source / "a.jsonl", *lines, more)
@@ -231,10 +231,10 @@ def test_a_session_that_gets_too_large_stays_as_it_was_and_that_is_reported(
         assert night(form, source, archive).refused == {"too_large": 1}
         other = always(confidence={"always": 0.9})
         for rules in (other, ALWAYS):
-            assert night(form, source, archive, rules).standing["refused"] == standing + 1
+            assert night(form, source, archive, rules).unresolved["refused"] == standing + 1
         assert imported(archive) == before
     write(source / "a.jsonl", *lines)
-    assert night(form, source, archive).standing["refused"] == 0
+    assert night(form, source, archive).unresolved["refused"] == 0
     assert set(words(archive)) == {"ask x", "ask y", "ask z"}
 
 
@@ -245,7 +245,7 @@ def test_a_first_line_that_comes_later_is_the_first(tmp_path: Path, kind: str) -
     write(source / "a.jsonl", *lines[1:])
     night(form, source, archive)
     write(source / "a.jsonl", *lines)
-    assert night(form, source, archive).standing["refused"] == 0
+    assert night(form, source, archive).unresolved["refused"] == 0
     night(form, source, tmp_path / "fresh")
     assert imported(archive) == imported(tmp_path / "fresh")
 

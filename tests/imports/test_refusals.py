@@ -90,7 +90,7 @@ def test_what_waits_is_told_apart_from_what_is_refused(source: Path, archive: Pa
         "message": "no root yet",
     }
     write_lines(source / "3.jsonl", [root("waits", 4)])
-    assert import_all(source, archive).standing == {"refused": 3, "waiting": 0}
+    assert import_all(source, archive).unresolved == {"refused": 3, "waiting": 0}
     assert refusals(archive, "waiting") == []
 
 
@@ -116,7 +116,7 @@ def test_what_an_import_refused_that_was_killed_before_it_stored_anything_does_n
             import_all(source, archive)
     assert len(refusals(archive)) == 3
     write_lines(source / "2.jsonl", [{**root("odd", 4), "at": 5}])
-    assert import_all(source, archive).standing == {"refused": 1, "waiting": 1}
+    assert import_all(source, archive).unresolved == {"refused": 1, "waiting": 1}
     assert [refusal["id"] for refusal in refusals(archive)] == ["kp:trace:odd"]
 
 
@@ -124,17 +124,17 @@ def test_what_is_standing_is_reported_each_night_in_one_line(source: Path, archi
     import_all(source, archive)
     for _ in range(2):
         done = import_all(source, archive)
-        assert (done.files_read, done.standing) == (0, {"refused": 3, "waiting": 1})
+        assert (done.files_read, done.unresolved) == (0, {"refused": 3, "waiting": 1})
         assert as_text(done, "x").splitlines()[-1] == (
-            "  standing   3 refused, 1 waiting: see x/_refused.jsonl, x/_waiting.jsonl"
+            "  unresolved 3 refused, 1 waiting: see x/_refused.jsonl, x/_waiting.jsonl"
         )
     write_lines(source / "1.jsonl", [root("a", 1), root("waits", 3)])
     write_lines(source / "2.jsonl", [root("c", 4)])
     for _ in range(2):
         done = import_all(source, archive)
-        assert done.standing == {"refused": 2, "waiting": 0}
+        assert done.unresolved == {"refused": 2, "waiting": 0}
         assert as_text(done, "x").splitlines()[-1] == (
-            "  standing   2 refused: see x/_refused.jsonl"
+            "  unresolved 2 refused: see x/_refused.jsonl"
         )
 
 
@@ -175,7 +175,7 @@ def test_an_import_that_refuses_more_than_its_limit_changes_nothing_and_says_how
         assert len(refusals(archive)) == 3
     import_all(first, archive, ImportLimits(max_refused="3"))
     assert len(imported(archive)) == 3
-    assert import_all(first, archive, NONE).standing["refused"] == 3  # which is allowed by now
+    assert import_all(first, archive, NONE).unresolved["refused"] == 3  # which is allowed by now
 
 
 def test_a_file_that_cannot_be_read_fails_each_night_that_allows_none(

@@ -58,7 +58,7 @@ def test_the_topmost_span_is_the_root_once_nothing_came_for_a_day(nights: Import
     assert nights.after(23).traces == 0
     done = nights.after(1)
     assert (done.traces, done.files_read, done.waiting) == (1, 0, {})
-    assert done.standing == {"refused": 0, "waiting": 0}
+    assert done.unresolved == {"refused": 0, "waiting": 0}
     assert nights.steps == ["hm", "found"]
     before = contents(nights.archive)
     assert nights.after(100).files_changed == 0

@@ -246,7 +246,7 @@ def test_an_archive_that_is_gone_keeps_nobody_from_it(nights: Folder) -> None:
     folder, (first, _) = nights
     shutil.rmtree(folder / "archive")
     result = plan_rollback(folder / "warehouse", first)
-    assert (result.files, "no Parquet or JSONL file" in result.not_looked) == (None, True), result
+    assert (result.files, "no Parquet or JSONL file" in result.not_read) == (None, True), result
     rollback(folder / "warehouse", first)
 
 
