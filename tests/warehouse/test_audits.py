@@ -78,7 +78,7 @@ def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_
         ("drift", 0, False),
     ]
     assert json.loads(results[1].first[0])["trace_id"] == "c"
-    query = "SELECT audits, config->'allow' FROM runs ORDER BY number"
+    query = "SELECT audits, config->'allow_audit' FROM runs ORDER BY number"
     [_, (recorded, allowed)] = ask_rows(config(tmp_path, tmp_path).warehouse, query)
     assert json.loads(allowed) == ["same"]
     assert json.loads(recorded)[1] == {
