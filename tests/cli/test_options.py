@@ -1,20 +1,28 @@
 """The options that are made of the settings of a run."""
 
 import re
+from importlib import import_module
 from typing import Any
 
 import click
 import pytest
 
+from kp_batch.cli import kp_batch
 from kp_batch.cli.options import SettingsCommand, config_of
 from kp_batch.config import RescoreConfig
-from kp_batch.settings import TABLES, Settings
+from kp_batch.settings import TABLES, Limits, Settings
 from tests.support.make.runs import least
 
 FLAGS = [name for name, field in RescoreConfig.model_fields.items() if field.annotation is bool]
 OF_PROJECTS = [
     name for name in FLAGS if any(name in table.model_fields for table in TABLES.values())
 ]
+
+# What a plan depends on, besides settings that the warehouse keeps, and limits.
+OF_PLANS = {
+    *("project", "archive", "warehouse", "exclude", "prune"),
+    *("allow_audit", "restore_vectors", "ignore_rollback"),
+}
 
 
 def given(*arguments: str) -> dict[str, Any]:
@@ -71,6 +79,15 @@ def test_help_groups_the_options_by_how_long_they_hold() -> None:
     assert set(limits) == {name for name in fields if name.startswith("max_")} | {"timeout"}
     assert fields <= {*kept, *of_run, *limits}
     assert len([*kept, *of_run, *limits]) == len({*kept, *of_run, *limits})  # each once
+
+
+def test_plan_takes_what_a_plan_depends_on() -> None:
+    import_module("kp_batch.cli.run")
+    command = kp_batch.commands["plan"]
+    taken = {param.name for param in command.get_params(click.Context(command))}
+    kept = Settings.model_fields.keys() | Limits.model_fields.keys()
+    others = RescoreConfig.model_fields.keys() - kept
+    assert taken & others == OF_PLANS, "name it in OF_PLANS, or in `without` of plan in cli/run.py"
 
 
 def field(option: str) -> str:
