@@ -88,7 +88,8 @@ def questions() -> list[Question]:
     """All questions, by group and name.
 
     Raises:
-        ValueError: a file of SQL does not begin with its group and an example, or has no comment.
+        ValueError: a file of SQL does not begin with a group of `_GROUPS` and an example, or has no
+            comment.
     """
     unsorted = map(_question, statements("questions"))
     return sorted(unsorted, key=lambda question: (_GROUPS.index(question.group), question.name))
@@ -112,6 +113,8 @@ def _question(statement: str) -> Question:
     match = _QUESTION.fullmatch(statement)
     if match is None:
         raise ValueError(f"group, example, view or macro, and comment, got {statement!r}")
+    if (group := match["group"]) not in _GROUPS:
+        raise ValueError(f"{match['name']}: no such group: {group}; add it to _GROUPS")
     call = " ".join(match["call"].split()).replace("( ", "(").replace(" )", ")")
     comment = match["comment"].replace("''", "'")
     return Question(**{**match.groupdict(), "call": call, "comment": comment})

@@ -26,15 +26,15 @@ of_all = of_kits(KITS)
 of_parquet = of_kits(PARQUET)
 of_scored_json = of_kits([x for x, kit in KITS.items() if not (kit.is_parquet or kit.is_log)])
 of_both_times = pytest.mark.parametrize("created_at", ["start", "end"])
-LINES = ["otlp", "mlflow", "langfuse", "langsmith", "messages", "knowledgepulse in lines"]
-of_lines = of_kits(LINES)
 LOGS = [name for name, kit in KITS.items() if kit.is_log]
+LINES = [name for name, kit in KITS.items() if kit.is_lines]
+of_lines = of_kits(name for name in LINES if name not in LOGS)
 of_scored = of_kits([name for name in KITS if name not in LOGS])
 of_logs = of_kits(LOGS)
 
 
 def test_every_format_has_a_kit() -> None:
-    assert {kit.name for kit in KITS.values()} == FORMATS.keys()
+    assert {kit.name for kit in KITS.values()} == FORMATS.keys(), "add a kit to KITS"
 
 
 @of_all
@@ -219,7 +219,7 @@ def test_a_torn_line_of_a_log_is_refused_alone_and_the_last_one_waits(
     assert len(made.row["steps"]) == 1
 
 
-@pytest.mark.parametrize("name", [*LINES, "claude-code", "codex", "pi"])
+@pytest.mark.parametrize("name", LINES)
 def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
     tmp_path: Path, name: str
 ) -> None:

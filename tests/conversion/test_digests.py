@@ -7,13 +7,15 @@ import pytest
 from kp_batch.imports.importing import IMPORTER
 from tests.support.imports.digests import TOLD, digests, main
 
-AGAIN = "run `python -m tests.support.imports.digests`"
+AGAIN = "run python -m tests.support.imports.digests"
 
 
 def test_fixtures_come_to_other_traces_only_by_another_importer() -> None:
     golden = json.loads(TOLD.read_text("utf-8"))
     now = digests()
-    changed = [name for name in now if now[name] != golden["traces"].get(name)]
+    new = ", ".join(now.keys() - golden["traces"].keys())
+    assert not new, f"new: {new}; {AGAIN}"
+    changed = [name for name in now if now[name] != golden["traces"][name]]
     assert not changed, f"raise IMPORTER unless it was, then {AGAIN}"
     assert golden == {"importer": IMPORTER, "traces": now}, AGAIN
 

@@ -123,7 +123,7 @@ FORMS: Mapping[str, Mapping[str, Callable[[Path, str], None]]] = {
 
 
 def test_every_format_is_damaged() -> None:
-    assert FORMS.keys() == FORMATS.keys()
+    assert FORMS.keys() == FORMATS.keys(), "add it to FORMS"
 
 
 @pytest.mark.telling

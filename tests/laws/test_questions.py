@@ -47,7 +47,9 @@ def connections(history: History) -> Iterator[list[duckdb.DuckDBPyConnection]]:
 
 def test_every_question_and_every_view_has_an_oracle() -> None:
     here = {"drift", "latest", "previous", "rejects_by_code"}
-    assert {question.name for question in questions()} == ANSWERS.keys() | here
+    assert {question.name for question in questions()} == ANSWERS.keys() | here, (
+        "answer it in ANSWERS of tests/support/oracle/questions.py"
+    )
     assert {f"test_the_view_{name}" for name in VIEWS} <= globals().keys()
     with_arguments = {each.name for each in questions() if "(" in each.call} - here
     assert with_arguments == ARGUMENTS.keys()

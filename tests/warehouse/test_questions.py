@@ -91,7 +91,8 @@ def test_every_question_says_what_it_answers_and_is_among_them(warehouse: Path) 
     formulas = {name for path in files for name in MACRO.findall(path.read_text())}
     assert comments.keys() == names | formulas | set(VIEWS)
     assert all(comments[name] for name in formulas)
-    assert all(comments[name] and "?" in comments[name] for name in names)
+    for name in names:
+        assert "?" in comments[name], f"{name}: its comment has no question mark"
 
 
 @pytest.mark.telling
@@ -164,7 +165,9 @@ def test_questions_ask_for_the_views_of_the_catalog_alone() -> None:
     paths = [*QUESTIONS.glob("*.sql")]
     assert len(paths) > 20
     for path in paths:
-        assert not unqualified.findall(path.read_text("utf-8")), path
+        assert not unqualified.findall(path.read_text("utf-8")), (
+            f"{path.name}: write kp. before the names of views"
+        )
 
 
 # Each way to ask the views: by a view, by a view of a macro, by a macro of macros.

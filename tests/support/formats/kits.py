@@ -224,6 +224,12 @@ class Kit:
     created_at: str = "start"
 
     @property
+    def is_lines(self) -> bool:
+        """Whether the rows are lines of JSON."""
+        names = self.make("aa", self.at, 1.0)
+        return not self.is_parquet and all(name.endswith(".jsonl") for name in names)
+
+    @property
     def rules(self) -> Rules:
         """Rules for its traces, which leave nothing open."""
         if self.is_log:
