@@ -1,1 +1,1 @@
-"""Files to rows, and which of the rows can be scored."""
+"""From files to rows, and which of the rows can be scored."""

@@ -1,4 +1,4 @@
-"""Lists the files of an archive in buckets, as `folders` does, and reads them."""
+"""Lists and reads the files of an archive in buckets, as `folders` does for local ones."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,11 +21,11 @@ from kp_batch.storage.urls import is_web
 
 
 def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
-    """As `folders.list_files`, of a URL.
+    """List the files of a URL; see `folders.list_files`.
 
     Raises:
         ArchiveError: the URL is a warehouse, or in a table.
-        OSError: it cannot be listed.
+        OSError: the URL cannot be listed.
     """
     bucket, path = bucket_and_path(url)
     glob = Glob.of(path)
@@ -40,7 +40,7 @@ def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
 
 
 def stat_file(url: str) -> SourceFile:
-    """The file with its present size, time and version.
+    """Return the file with its current size, time and version.
 
     Raises:
         OSError: the file is gone.
@@ -53,14 +53,14 @@ def stat_file(url: str) -> SourceFile:
 
 
 def open_copy(url: str, copy: str) -> BinaryIO:
-    """Open a local copy of a file, as readers of formats seek.
+    """Open a local copy of a file, because readers of formats seek.
 
     Args:
-        url: of the file.
-        copy: the path of the copy, which is made if it is missing; empty for a temporary copy.
+        url: URL of the file.
+        copy: path of the copy, created if it is missing; empty for a temporary copy.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     bucket, path = bucket_and_path(url)
     if copy:
@@ -74,9 +74,9 @@ def open_copy(url: str, copy: str) -> BinaryIO:
 
 
 def _check_above(bucket: Store, path: str) -> None:
-    """Refuse what is in a table; a bucket itself is hardly one."""
+    """Refuse a path in a table; a bucket itself is hardly ever one."""
     for folder in folders_above(path.strip("/")):
-        with suppress(PermissionError):  # whoever may read some folders may not list others
+        with suppress(PermissionError):  # with rights for some folders, one may not list others
             for mark, ending in MARKS_OF_TABLES.items():
                 if any(obj.path.endswith(ending) for obj in bucket.objects(f"{folder}/{mark}")):
                     raise in_table(_url(bucket, folder))
@@ -84,7 +84,7 @@ def _check_above(bucket: Store, path: str) -> None:
 
 @dataclass(frozen=True)
 class _Entry:
-    """An object, or a folder, which has none."""
+    """An object, or a folder, which is not an object."""
 
     name: str
     path: str
@@ -101,7 +101,7 @@ class _Entry:
 
 
 def _tree(bucket: Store, top: str) -> dict[str, list[Entry]]:
-    """What is in each folder from `top` on, by their URLs: a bucket has only a list of objects."""
+    """Return what is in each folder from `top` on, by URL: a bucket only lists objects."""
     tree: dict[str, list[Entry]] = {_url(bucket, top): []}
 
     def add(path: str, source: SourceFile | None) -> None:

@@ -10,7 +10,7 @@ from kp_batch.text import time_of, us_of
 
 _TEXT = pl.String()
 
-# The form of all times in most archives, which is parsed in a fraction of the time.
+# The form of all times in most archives; it is parsed in a fraction of the time.
 _USUAL = (
     r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9](?:\.[0-9]{1,9})?"
     r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
@@ -20,13 +20,13 @@ _USUAL_FORMAT = "%Y-%m-%dT%H:%M:%S%.f%#z"
 
 @dataclass(frozen=True)
 class Field:
-    """One value of a trace or of a step.
+    """A value of a trace or of a step.
 
     Attributes:
-        path: its path of names in `TRACE`, from the trace or from the step.
-        dtype: its type in `ROWS`.
-        required: whether a Parquet file without its column is unreadable.
-        checked: whether a Parquet file with another type of its column is unreadable; if not, the
+        path: path of names in `TRACE`, from the trace or from the step.
+        dtype: type in `ROWS`.
+        required: whether a Parquet file without this column is unreadable.
+        checked: whether a Parquet file with another type of this column is unreadable; if not, its
             values are null.
     """
 
@@ -36,7 +36,7 @@ class Field:
     checked: bool = True
 
 
-# Both by column of `ROWS`, in its order.
+# Both by column of `ROWS`, in the order of `ROWS`.
 FIELDS: Mapping[str, Field] = {
     "type": Field(("@type",), required=False),
     "trace_id": Field(("id",)),
@@ -61,7 +61,7 @@ STEPS = "steps"  # the list of a trace's steps
 
 
 def times_from_text(text: pl.Series) -> pl.Series:
-    """UTC timestamps from text, null where `time_of` returns None.
+    """Parse UTC timestamps; null where `time_of` returns None.
 
     Args:
         text: strings.

@@ -11,10 +11,10 @@ from kp_batch.storage.urls import is_url
 
 
 def parse_exclusion(text: str) -> str:
-    """Read a glob of what is excluded; see `Exclusion`.
+    """Check a glob of excluded files; see `Exclusion`.
 
     Raises:
-        ValueError: it is no glob below an archive, or cannot be kept.
+        ValueError: it is not a glob below an archive, or cannot be stored.
     """
     parts = [part for part in text.split("/") if part not in {"", "."}]
     if not parts or ".." in parts:
@@ -36,25 +36,26 @@ def parse_exclusion(text: str) -> str:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """The files and folders that match one of some globs, and all that is in such folders.
+    """The files and folders that match one of some globs, and everything in these folders.
 
-    A glob is a full path or a URL; any other matches the path below each folder that the archive
-    names, or that its globs begin with. Of a file that the archive names, that is its name.
+    A glob is a full path or a URL. Any other glob matches the path below each folder that the
+    archive names, or that its globs begin with. If the archive names a file, it matches the file's
+    name.
 
     Args:
-        globs: as `parse_exclusion` reads them.
-        archive: the names of files, folders, globs and URLs.
+        globs: globs as `parse_exclusion` returns them.
+        archive: names of files, folders, globs and URLs.
     """
 
     globs: tuple[str, ...]
     archive: tuple[str, ...]
 
     def covers(self, path: str) -> bool:
-        """Whether a file or a folder is excluded; a path, or a URL, as files are discovered."""
+        """Whether a file or a folder, by its discovered path or URL, is excluded."""
         return bool(self.globs_of(path))
 
     def globs_of(self, path: str) -> set[str]:
-        """The globs by which it is."""
+        """Return the globs that exclude it."""
         if not self.globs:
             return set()
         below = [*self._below(path)]
@@ -86,14 +87,14 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class Excluded:
-    """What an exclusion leaves out of the paths that it is asked about."""
+    """Records what an exclusion leaves out of the paths passed to it."""
 
     exclusion: Exclusion
     paths: set[str] = field(default_factory=set[str])
     _matching: set[str] = field(default_factory=set[str])
 
     def takes(self, path: str) -> bool:
-        """Whether a file or a folder is left out; if it is, that is noted."""
+        """Whether a file or a folder is left out; if so, it is recorded."""
         if not (globs := self.exclusion.globs_of(path)):
             return False
         self.paths.add(path)
@@ -102,7 +103,7 @@ class Excluded:
 
     @property
     def unused(self) -> list[str]:
-        """The globs by which nothing was left out."""
+        """Return the globs that left nothing out."""
         return [glob for glob in self.exclusion.globs if glob not in self._matching]
 
 
@@ -115,7 +116,7 @@ def _full(glob: str) -> str:
 
 
 def _without_end(glob: str) -> str:
-    """All that is in a folder is the folder, which then need not be listed."""
+    """Shorten a glob for everything in a folder to the folder, which then need not be listed."""
     return glob.removesuffix("/**")
 
 

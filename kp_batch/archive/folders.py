@@ -16,7 +16,7 @@ from kp_batch.archive.file_formats import BY_ENDING, FORMATS, FileFormat
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 from kp_batch.files import NO_FILE
 
-# The folders that tables of Delta, Hudi and Iceberg have, and how the names in them end.
+# The folders in tables of Delta, Hudi and Iceberg, and the endings of names in them.
 MARKS_OF_TABLES: Mapping[str, str | tuple[str, ...]] = {
     "_delta_log": "",
     ".hoodie": "",
@@ -26,7 +26,7 @@ IS_TABLE = (
     "it is a Delta, Hudi or Iceberg table, whose files may hold rows that were deleted from it; "
     "export it to plain Parquet"
 )
-# A warehouse has the first of these from the beginning of its first run.
+# A warehouse has the first of these as soon as its first run begins.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
 EXCLUDED = "its user excludes it"
@@ -37,37 +37,37 @@ _ENDINGS = tuple(BY_ENDING)
 
 @dataclass(frozen=True, order=True)
 class SourceFile:
-    """One file of an archive, or a folder with a fault."""
+    """A file of an archive, or a folder with a fault."""
 
     path: str  # absolute, or a URL
     size: int  # bytes
     mtime_ns: int  # 0 if the file system has none
-    # What changes with the content, and no tool sets: an object's ETag, or a file's ctime, which
-    # changes with its owner or links as well. Empty: there is none.
+    # Changes with the content, and no tool sets it: an object's ETag, or a file's ctime, which also
+    # changes with the file's owner or links. Empty if there is none.
     version: str = ""
-    fault: str = ""  # why it cannot be read, if that is known from its folder
-    # The path of a bucket object's local copy, which is made when it is read; empty: none is kept.
+    fault: str = ""  # why it cannot be read, if known from its folder
+    # The path of a bucket object's local copy, made when it is read; empty to keep none.
     copy: str = field(default="", compare=False)
 
     @property
     def with_text_name(self) -> "SourceFile":
-        """The same; where its path is no UTF-8, which no table can hold, a fault with its bytes."""
+        """Return it; with a fault if the path is not UTF-8, because no table can contain it."""
         shown = text_path(self.path)
         return self if shown == self.path else SourceFile(shown, 0, 0, fault=self.fault or _NO_NAME)
 
     @property
     def format(self) -> FileFormat:
-        """Its format, by its ending; Parquet if that is unknown."""
+        """The format, by the ending; Parquet if the ending is unknown."""
         return BY_ENDING.get(Path(self.path).suffix.lower(), FORMATS[0])
 
     @property
     def has_known_ending(self) -> bool:
-        """Whether its ending is that of a format."""
+        """Whether the ending is that of a format."""
         return self.path.lower().endswith(_ENDINGS)
 
 
 def text_path(path: str) -> str:
-    """A path as tables and messages have it: with its bytes, where it is no UTF-8."""
+    """Return a path for tables and messages; bytes that are not UTF-8 are escaped."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -76,12 +76,12 @@ def text_path(path: str) -> str:
 
 
 def excludes_nothing(_: str) -> bool:
-    """No path is excluded."""
+    """Exclude no path."""
     return False
 
 
 def folders_above(path: str) -> Iterator[str]:
-    """The folders above a path or a URL, the nearest first."""
+    """Yield the folders above a path or a URL, the nearest first."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
@@ -89,9 +89,9 @@ def folders_above(path: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Glob:
-    """A pattern below a folder, as fsspec reads it: `**` stands for any number of folders.
+    """A pattern below a folder, as fsspec reads it: `**` matches any number of folders.
 
-    An empty pattern stands for all that is below the folder.
+    An empty pattern matches everything below the folder.
     """
 
     folder: str
@@ -99,7 +99,7 @@ class Glob:
 
     @classmethod
     def of(cls, path: str) -> "Glob":
-        """Cut a path before its first part with *, ? or [; if it has none, it is the folder."""
+        """Split a path before its first part with *, ? or [; without one, it is all folder."""
         if not (match := re.search(r"[^/]*[*?\[]", path)):
             return cls(path)
         return cls(path[: match.start()].rstrip("/") or "/", path[match.start() :])
@@ -108,7 +108,7 @@ class Glob:
         """Whether it matches a path, given by its parts below the folder.
 
         Raises:
-            ValueError: a part of the pattern has `**` and more.
+            ValueError: a part of the pattern contains more than `**`.
         """
         return _compiled(self.pattern).match("/".join(below)) is not None
 
@@ -139,16 +139,16 @@ class Entry(Protocol):
 
     @property
     def name(self) -> str:
-        """In its folder."""
+        """Name in its folder."""
         ...
 
     @property
     def path(self) -> str:
-        """In full, or a URL."""
+        """Absolute path or URL."""
         ...
 
     def is_folder(self, *, follows: bool) -> bool:
-        """Whether it is a folder, or, if it `follows` links, a link to one."""
+        """Whether it is a folder; if it `follows` links, also a link to one."""
         ...
 
     def is_lost(self) -> bool:
@@ -156,7 +156,7 @@ class Entry(Protocol):
         ...
 
     def source(self) -> SourceFile | None:
-        """The file, with its fault if it has one; None if it is no file."""
+        """Return the file, with its fault if any; None if it is not a file."""
         ...
 
 
@@ -167,18 +167,18 @@ def list_files(
     every: bool = False,
     is_excluded: Callable[[str], bool] = excludes_nothing,
 ) -> Iterator[SourceFile]:
-    """List the files of a path; of a folder or a glob, those with a known ending.
+    """List the files of a path; in a folder or a glob, only those with a known ending.
 
     Args:
         root: the absolute path of a file or a folder, or a glob.
-        own: a folder whose files are left out, its path without links.
-        every: whether hidden files count as well, and any endings.
-        is_excluded: whether a folder is listed with the fault `EXCLUDED`, and not looked into.
+        own: a folder whose files are left out; its path without links.
+        every: whether to include hidden files and files with other endings.
+        is_excluded: whether to list a folder with the fault `EXCLUDED`, without its contents.
 
     Raises:
         ArchiveError: the path is a warehouse, or in a table.
-        OSError: it cannot be listed.
-        ValueError: it is no path.
+        OSError: the path cannot be listed.
+        ValueError: it is not a path.
     """
     for folder in Path(root).parents:
         if _is_table(str(folder), MARKS_OF_TABLES, list_entries):
@@ -203,7 +203,7 @@ def list_files(
 
 
 def in_table(folder: str) -> ArchiveError:
-    """The error where a folder above what is to be listed is a table."""
+    """Return the error for a folder that is a table, above what would be listed."""
     return _cannot_look(folder, IS_TABLE)
 
 
@@ -214,13 +214,13 @@ def walk(
     every: bool = False,
     is_excluded: Callable[[str], bool] = excludes_nothing,
 ) -> Iterator[SourceFile]:
-    """All files that the glob matches, or that are at any depth in folders that it matches.
+    """Yield all files that the glob matches, or that are anywhere in folders that it matches.
 
     Args:
-        glob: below a folder.
-        look_into: what is in a folder; may raise an OSError.
-        every: as of `list_files`.
-        is_excluded: likewise.
+        glob: a glob below a folder.
+        look_into: returns what is in a folder; may raise an OSError.
+        every: see `list_files`.
+        is_excluded: see `list_files`.
 
     Raises:
         ArchiveError: the glob's folder cannot be read, or must not be.
@@ -260,7 +260,7 @@ def walk(
 def _looked_into(
     folder: str, look_into: Callable[[str], Sequence[Entry]]
 ) -> Sequence[Entry] | SourceFile:
-    """What is in a folder, or the folder with its fault."""
+    """Return what is in a folder, or the folder with its fault."""
     try:
         entries = look_into(folder)
     except OSError as error:
@@ -279,7 +279,7 @@ def _is_table(
         path = f"{folder.rstrip('/')}/{mark}"
         try:
             names = [entry.name for entry in look_into(path)]
-        except PermissionError:  # a closed folder has its own name to go by
+        except PermissionError:  # an unreadable folder is judged by its own name
             names = [""] if os.path.isdir(path) else []  # noqa: PTH112 (even without access)
         except (OSError, KeyError):  # a file of that name
             names = list[str]()
@@ -289,7 +289,7 @@ def _is_table(
 
 
 def stat_file(path: str) -> SourceFile:
-    """The file with its present size, time and version.
+    """Return the file with its current size, time and version.
 
     Raises:
         OSError: the file is gone.
@@ -298,7 +298,7 @@ def stat_file(path: str) -> SourceFile:
 
 
 def list_entries(folder: str) -> list[Entry]:
-    """What is in a folder."""
+    """Return what is in a folder."""
     with os.scandir(folder) as entries:
         return [_Local(entry) for entry in entries]
 
@@ -320,7 +320,7 @@ class _Local:
     def is_folder(self, *, follows: bool) -> bool:
         try:
             return self.entry.is_dir(follow_symlinks=follows)
-        except OSError:  # of a link, such as one that leads to itself
+        except OSError:  # of a link, for example one to itself
             return False
 
     def is_lost(self) -> bool:
@@ -330,7 +330,7 @@ class _Local:
         try:
             status = self.entry.stat()
         except FileNotFoundError:
-            if self.entry.is_symlink():  # else the file is gone by now
+            if self.entry.is_symlink():  # otherwise the file is gone by now
                 fault = f"{_NOWHERE}: to {_target(self.path)}"
                 return SourceFile(self.path, 0, 0, fault=fault)
             return None
@@ -345,7 +345,7 @@ class _Local:
 def _target(link: str) -> str:
     try:
         return text_path(os.readlink(link))  # noqa: PTH115 (as a path it may be no text)
-    except OSError:  # somebody has just removed it
+    except OSError:  # it was just removed
         return "what is gone"
 
 
@@ -354,7 +354,7 @@ def _source(path: str, status: os.stat_result) -> SourceFile:
 
 
 def version_of(status: os.stat_result) -> str:
-    """What changes with a file besides its size and time of modification: its ctime."""
+    """Return what changes with a file besides its size and modification time: its ctime."""
     return str(status.st_ctime_ns or "")
 
 

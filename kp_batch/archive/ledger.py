@@ -1,4 +1,4 @@
-"""The ledger: every file of the archive that was ever read, with its state; and its changes.
+"""The ledger: every file of the archive that was ever read, its state, and changes of state.
 
 Ledgers are frames of `FILES`; there may be a hundred thousand files.
 """
@@ -27,7 +27,7 @@ def has_fault() -> pl.Expr:
 def in_closed_folders(
     now: pl.DataFrame, before: pl.DataFrame, closed: Collection[str]
 ) -> pl.DataFrame:
-    """The known files of folders that cannot be read now: they are not gone."""
+    """Return the known files of folders that cannot be read now: they are not gone."""
     if not closed:
         return before.clear()
 
@@ -47,10 +47,11 @@ def with_away(
 ) -> pl.DataFrame:
     """Add the known files that are gone or excluded.
 
-    Their last content counts on, unless `prune` removes it.
+    Their last content still counts, unless `prune` removes it.
 
-    The version of an unreadable file is not that of the content that counts: it is left out, so
-    that the file is read when it is back. So is that of a cut one, whose fault is looked for again.
+    An unreadable file has no version, because its version does not belong to the content that
+    counts. So the file is read again when it is back. A cut file has no version either, so its
+    fault is checked again.
     """
     if prune:
         is_read = pl.col("status") == "read"
@@ -75,22 +76,22 @@ class FileChanges:
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
-    back: tuple[str, ...]  # with the content that they had before they were not read
+    back: tuple[str, ...]  # with the content that they had before they could not be read
     gone: tuple[str, ...]
-    unreadable: tuple[str, ...]  # now, or cut, whatever they were before
-    pruned: tuple[str, ...]  # not read, now or before, whose content no longer counts
-    excluded: tuple[str, ...] = ()  # now, files and folders, whatever they were before
+    unreadable: tuple[str, ...]  # or cut now, whatever they were before
+    pruned: tuple[str, ...]  # not read, now or before; their content no longer counts
+    excluded: tuple[str, ...] = ()  # files and folders excluded now, whatever they were before
 
 
 def file_changes(
     now: pl.DataFrame, before: pl.DataFrame, excluded: Collection[str] = (), *, prune: bool
 ) -> FileChanges:
-    """Compare the ledger of the present files with that of the last run.
+    """Compare the ledger of the current files with that of the last run.
 
     Args:
-        now: of the present files.
-        before: of the last run.
-        excluded: the files and folders that are left out, those in `before` among them.
+        now: ledger of the current files.
+        before: ledger of the last run.
+        excluded: files and folders that are left out, including those in `before`.
         prune: whether the content of files that are not read no longer counts.
     """
     read = now.filter(status="read")
@@ -110,12 +111,12 @@ def file_changes(
 
 
 def without(files: pl.DataFrame, excluded: Collection[str]) -> pl.DataFrame:
-    """A ledger without the files that are excluded."""
+    """Return a ledger without the excluded files."""
     return files.filter(~pl.col("source_file").is_in([*excluded])) if excluded else files
 
 
 def gone_content(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:
-    """The files that are gone, and whose content no readable file has."""
+    """Return the files that are gone, if no readable file has their content."""
     known = before.filter(pl.col("file_id").is_not_null(), pl.col("status") != "gone")
     readable = now.filter(status="read")
     lost = known.join(readable, on="file_id", how="anti", maintain_order="left")
@@ -123,7 +124,7 @@ def gone_content(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:
 
 
 def new_faults(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:
-    """The files with a fault that had none before, or are new."""
+    """Return the files with a fault that had none before, or are new."""
     return _paths(now.filter(has_fault()), but=before.filter(has_fault()))
 
 
@@ -134,15 +135,15 @@ def _paths(files: pl.DataFrame, but: pl.DataFrame | None = None) -> tuple[str, .
 
 
 def is_same_ledger(now: pl.DataFrame, before: pl.DataFrame) -> bool:
-    """Whether two ledgers have the same files, contents, faults and keys, whatever their times."""
+    """Whether two ledgers have equal files, contents, faults and keys; times do not count."""
     columns = ["source_file", "status", "file_id", "message", "path_keys"]
     return now.select(columns).sort(columns[0]).equals(before.select(columns).sort(columns[0]))
 
 
 def has_other_versions(now: pl.DataFrame, before: pl.DataFrame) -> bool:
-    """Whether any file was compared again, and need not be if its version is remembered.
+    """Whether a file was compared again, which remembering its version would save.
 
-    Not one that had none: that alone is worth no publication.
+    A file without a version before does not count: that alone is not worth a publication.
     """
     had = before.filter(pl.col("version") != "").select("source_file", last="version")
     both = now.filter(pl.col("version") != "").join(had, on="source_file")
@@ -152,16 +153,16 @@ def has_other_versions(now: pl.DataFrame, before: pl.DataFrame) -> bool:
 def changed_entries(
     now: pl.DataFrame, before: pl.DataFrame, *, left_out: str = "gone"
 ) -> pl.DataFrame:
-    """Choose the ledger's entries whose status or content a run has changed.
+    """Return the ledger's entries whose status or content a run has changed.
 
     Args:
         now: a frame of `FILES`, after the run.
-        before: likewise, before the run.
-        left_out: the status of the files that only `before` has.
+        before: a frame of `FILES`, before the run.
+        left_out: status of the files that only `before` has.
 
     Returns:
-        The entries of now, in the order of paths: also all of unreadable files, since every run
-        tries them again, and those that are left out.
+        Entries of `now`, in the order of paths, including all unreadable files, since every run
+        tries them again; and the files that are left out.
     """
     settled = before.filter(pl.col("status") != "unreadable")
     present = before.filter(is_there())

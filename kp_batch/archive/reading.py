@@ -1,4 +1,4 @@
-"""Files to rows, a batch at a time: memory is bounded by a batch, whatever the file's size."""
+"""Reads files into rows, one batch at a time: memory is bounded by a batch, not by the file."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,17 +15,17 @@ from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import UnreadableError, is_of_machine
 from kp_batch.magic_bytes import BINARY, PARQUET, STARTS, Kind, kind_of
 
-# Rows of a batch: long traces have some 50 kB of text, so that a batch stays below 200 MB.
+# Rows of a batch: long traces have some 50 kB of text, so a batch stays below 200 MB.
 BATCH_ROWS = 4_096
 
 
 def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
-    """The file's rows as frames of `ROWS`, unchecked, in their order.
+    """Yield the file's rows as frames of `ROWS`, unchecked, in order.
 
     Raises:
-        UnreadableError: the file is damaged, is of another format, or lacks a required column.
-            Frames that came before the error are void. If the disk or the network failed, it is
-            raised from that error, and another try may succeed; see `is_passing`.
+        UnreadableError: the file is damaged, has another format, or lacks a required column.
+            Frames before the error are void. If the disk or the network failed, its cause is
+            that error, and a retry may succeed; see `is_passing`.
     """
     return (batch.rows for batch in _batches(source))
 
@@ -33,10 +33,10 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
 def read_rows_with_raw(
     source: SourceFile, is_private: Callable[[], bool]
 ) -> Iterator[pl.DataFrame]:
-    """The file's rows as frames of `ROWS`, unchecked, with the column `raw`.
+    """Yield the file's rows as frames of `ROWS`, unchecked, with the column `raw`.
 
     `raw` is the JSON of a rejected row, as `read_raw` reads it, or its beginning if it is long. It
-    is null for accepted rows, and from where a file would have too much of it; see `limits`.
+    is null for accepted rows, and after a file has reached its limit of `raw`; see `limits`.
 
     Args:
         source: the file.
@@ -63,7 +63,7 @@ def read_rows_with_raw(
 
 
 def _rejected_rows(rows: pl.DataFrame, is_private: Callable[[], bool]) -> list[int]:
-    """The numbers of the rejected rows, without private ones."""
+    """Return the numbers of the rejected rows, without private ones."""
     if not any_rejected(rows):
         return []
     codes = pl.col("reasons").list
@@ -76,7 +76,7 @@ def _rejected_rows(rows: pl.DataFrame, is_private: Callable[[], bool]) -> list[i
 
 
 def _with_raw(rows: pl.DataFrame, raw: Iterable[tuple[int, str]]) -> Iterator[pl.DataFrame]:
-    """Add the column `raw`, in frames whose JSON takes no more than a batch and one row."""
+    """Yield rows with the column `raw`; the JSON of a frame is at most a batch and one row."""
     texts: list[tuple[int, str]] = []
     size = 0
     for row, text in raw:
@@ -98,15 +98,15 @@ def _join(rows: pl.DataFrame, raw: list[tuple[int, str]]) -> pl.DataFrame:
 
 
 def read_raw(source: SourceFile, rows: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """Read some rows again, as JSON. Values that JSON lacks, such as NaN, become text.
+    """Read some rows again, as JSON; values that JSON lacks, such as NaN, become text.
 
     Args:
         source: a file that was read before.
         rows: row numbers, ascending; the iterator is advanced only as needed.
 
     Yields:
-        The row numbers and JSON texts; a JSONL line that is no JSON object, or is too large, as a
-        JSON string.
+        Row numbers and JSON texts. A JSONL line that is too large, or not a JSON object, is a JSON
+        string.
 
     Raises:
         OSError: the file cannot be opened, or the disk or the network failed.
@@ -143,7 +143,7 @@ def _unreadable_if_damaged(source: SourceFile) -> Generator[None]:
 
 
 def _other_kind(source: SourceFile) -> Kind | None:
-    """What a file is that was read as Parquet; None if it may be Parquet that is damaged."""
+    """Return what a file read as Parquet really is; None if it may be damaged Parquet."""
     if source.format.name != "parquet":
         return None
     with suppress(Exception), open_file(source.path, source.copy) as file:

@@ -1,4 +1,4 @@
-"""The files of an archive, from the names that a user gives it."""
+"""Finds the files of an archive, from the names that a user gives it."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ from kp_batch.text import one_line
 
 CUT = "-cut"
 _PIECE = 1 << 20
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # null in the name of a folder
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # null in a folder's name
 
 
 def discover(
@@ -37,26 +37,26 @@ def discover(
     is_excluded: Callable[[str], bool] = excludes_nothing,
     was_read: Callable[[str], bool] = lambda _: False,
 ) -> list[SourceFile]:
-    """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
+    """Return the files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
     Args:
-        archive: files (of any ending), folders and globs (of which the *.parquet, *.pq, *.jsonl
-            and *.ndjson files are taken that are not hidden), or URLs of these.
+        archive: files with any ending; folders and globs, of which *.parquet, *.pq, *.jsonl and
+            *.ndjson files are taken unless they are hidden; or URLs of these.
         warehouse: a folder whose files are left out, wherever it is.
         left_out: takes the path of each other warehouse inside; its files are left out as well.
-        is_excluded: whether a file is left out, or a folder, which is not looked into then.
+        is_excluded: whether a file or a folder is left out; an excluded folder is not listed.
         was_read: whether a name had files the last time.
 
     Raises:
         ArchiveError: a name has no file, cannot be listed, is a warehouse or a table, or is
             not UTF-8; or all files are excluded.
-        Exception: the disk or the network failed; another try may succeed, see `is_passing`.
+        Exception: the disk or the network failed, and a retry may succeed; see `is_passing`.
     """
     own = os.path.realpath(warehouse) if warehouse else None
-    files: dict[bytes, SourceFile] = {}  # a table cannot hold a path that is not UTF-8
+    files: dict[bytes, SourceFile] = {}  # by bytes, because a path may not be UTF-8
     for name in archive:
         try:
-            absolute(name).encode()  # the tables hold it, too
+            absolute(name).encode()  # the tables contain it, too
             found = (file.with_text_name for file in _list(name, own, is_excluded))
             listed = {file.path.encode(): file for file in found}
         except KpBatchError:
@@ -95,21 +95,21 @@ def _nothing_at(name: str, *, was_read: bool) -> str:
 
 
 def open_file(path: str, copy: str = "") -> Any:  # digests and formats need more than BinaryIO
-    """Open a file, or a URL, for reading bytes; of the copy, see `SourceFile`.
+    """Open a file or a URL for reading bytes; for `copy`, see `SourceFile`.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     return buckets.open_copy(path, copy) if is_url(path) else open_regular(path)
 
 
 def content_digest(source: SourceFile) -> str:
-    """The digest of a file's content: its format, and the SHA-256 of its bytes in hex.
+    """Return the digest of a file's content: its format, and the SHA-256 of its bytes in hex.
 
-    A file that ends within a row has the ending `CUT`.
+    If the file ends within a row, the digest ends with `CUT`.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open_file(source.path, source.copy) as file:
         digest = _sha256(file)
@@ -126,21 +126,21 @@ def _sha256(file: IO[bytes]) -> str:
 
 
 def is_cut(file_id: str) -> bool:
-    """Whether the content of a file_id ends within a row, which is none of its rows."""
+    """Whether a file_id's content ends within a row; that row does not count."""
     return f"{CUT}-" in file_id
 
 
 def has_content(source: SourceFile, file_id: str) -> bool:
-    """Whether a file has the content of a file_id, whatever the version of its facts.
+    """Whether a file has the content of a file_id, for any version of the facts.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return file_id.startswith(f"{content_digest(source)}-")
 
 
 def stat_file(path: str) -> SourceFile:
-    """The file as it is now.
+    """Return the file as it is now.
 
     Raises:
         OSError: the file is gone.
@@ -149,7 +149,7 @@ def stat_file(path: str) -> SourceFile:
 
 
 def covers(name: str, file: Path) -> bool:
-    """Whether a name of an archive would include a file, a path without links, of any ending."""
+    """Whether an archive's name includes a file with any ending; its path must have no links."""
     if is_url(name):
         return False
     glob = _named(name)
@@ -158,7 +158,7 @@ def covers(name: str, file: Path) -> bool:
 
 
 def is_outside(archive: Iterable[str], path: str) -> bool:
-    """Whether a discovered file is in an archive only by a link that leads out of all its names."""
+    """Whether a discovered file is in an archive only by a link that leads out of its names."""
     if is_url(path):
         return False
     file = Path(path).resolve()
@@ -167,12 +167,12 @@ def is_outside(archive: Iterable[str], path: str) -> bool:
 
 
 def folders_named(archive: Iterable[str]) -> frozenset[str]:
-    """The folders that an archive names, or that its globs begin with."""
+    """Return the folders that an archive names, or that its globs begin with."""
     return frozenset(_named(name).folder.rstrip("/") for name in archive)
 
 
 def _named(name: str) -> Glob:
-    """What a name stands for, with its folder in full: of a file, that is the file itself."""
+    """Return what a name matches, with its absolute folder; a file's name matches that file."""
     if is_url(name):
         return Glob.of(name)
     path = absolute(name.removeprefix("file://"))
@@ -180,19 +180,19 @@ def _named(name: str) -> Glob:
 
 
 def path_keys(folders: frozenset[str], path: str) -> str:
-    """The Hive keys of a file, from the names of folders such as host=a above it, as JSON.
+    """Return a file's Hive keys as JSON: from names of the folders above it, such as host=a.
 
-    As DuckDB and Polars read them: a value may be escaped as in a URL, of equal keys the outermost
-    counts, and `__HIVE_DEFAULT_PARTITION__` is null.
+    They are read as DuckDB and Polars do: a value may be escaped as in a URL, the outermost of
+    equal keys counts, and `__HIVE_DEFAULT_PARTITION__` is null.
 
     Args:
-        folders: of the archive; see `folders_named`.
-        path: of the file, as it is discovered.
+        folders: folders of the archive; see `folders_named`.
+        path: path of the file, as it was discovered.
     """
     return _keys_in(folders, path.rpartition("/")[0])
 
 
-@lru_cache(1_024)  # files come in the order of their paths, many of one folder
+@lru_cache(1_024)  # files come in the order of their paths, many from one folder
 def _keys_in(folders: frozenset[str], folder: str) -> str:
     values: dict[str, str | None] = {}
     below: dict[str, str | None] = {}  # the keys of the folders so far, from the nearest on
@@ -215,11 +215,11 @@ def _list(name: str, own: str | None, is_excluded: Callable[[str], bool]) -> Ite
 
 
 def in_full(name: str) -> str:
-    """A name of an archive that means the same in every folder; a URL stays as it is."""
+    """Return an archive's name that means the same in every folder; a URL stays unchanged."""
     local = name.removeprefix("file://")
     return local if "://" in local else absolute(local)
 
 
 def absolute(path: str) -> str:
-    """The absolute form of a local path, as files are named."""
+    """Return the absolute form of a local path, as files are named."""
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (it resolves x/..)

@@ -1,4 +1,4 @@
-"""Decides which rows can be scored; of others, the codes of all reasons, and their messages."""
+"""Decides which rows can be scored; gives reasons and messages for the others."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ SUPERSEDED = "superseded"  # assigned by rejects.sql
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
 
-# The path of a fault in a trace, the value there, and what that value is not.
+# The path of a fault in a trace, the value there, and what is wrong with the value.
 _Locations = Iterator[tuple[str, Any, str]]
 
 # Raise it with every change of a message: the next run then rewrites those of published rejects.
@@ -33,10 +33,10 @@ _TOO_LARGE = f"the row is too large to be read: {MOST}"
 
 @dataclass(frozen=True)
 class Check:
-    """One fault that a row may have.
+    """A fault that a row may have.
 
     Attributes:
-        message: for when the value at fault is unknown.
+        message: message if the value at fault is unknown.
         fault: whether a row of a frame of `ROWS` has it.
         locate: finds it in the row's JSON.
     """
@@ -56,7 +56,7 @@ def _bad_step_type() -> pl.Expr:
 
 
 def _value(column: str, expected: str) -> Callable[[Mapping[str, Any]], _Locations]:
-    """Locate the value of a column of `ROWS`, whatever it is."""
+    """Return a function that locates the value of a column of `ROWS`."""
     path = FIELDS[column].path
     return lambda trace: iter([(".".join(path), value_at(trace, path), expected)])
 
@@ -132,7 +132,7 @@ REASONS = (
 
 @cache
 def reasons() -> pl.Expr:
-    """The codes of all faults of a row, in the order of `REASONS`; an empty list if it is accepted.
+    """The codes of all faults of a row, in the order of `REASONS`; empty if it is accepted.
 
     Takes a frame of `ROWS`. Returns a list of strings.
     """
@@ -145,7 +145,7 @@ def reasons() -> pl.Expr:
 
 
 def any_rejected(rows: pl.DataFrame) -> bool:
-    """Whether any row of a frame of `ROWS` has a fault, which is faster than all codes."""
+    """Whether any row of a frame of `ROWS` has a fault; it is faster than computing the codes."""
     return bool(rows.select(_any_fault()).item())
 
 
@@ -156,18 +156,18 @@ def _any_fault() -> pl.Expr:
 
 
 def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
-    """The sentences for all faults of a row, joined by semicolons.
+    """Return the sentences for all faults of a row, joined by semicolons.
 
     Args:
-        codes: of its faults, as `reasons` gives them.
+        codes: codes of its faults, as `reasons` computes them.
         row: its number in its file, from 0.
-        raw: its JSON, see `reading.read_rows_with_raw`. If it is None, the sentences name no value.
+        raw: its JSON, see `reading.read_rows_with_raw`. If None, the sentences name no value.
     """
     if list(codes) == [bounds.TOO_LARGE]:
         return _TOO_LARGE
     try:
         value = None if raw is None else json.loads(raw)
-    except (ValueError, RecursionError):  # it is nested too deep, or has too long a number
+    except (ValueError, RecursionError):  # nested too deep, or a number is too long
         value = None
     if list(codes) == [MALFORMED_JSON]:
         return _malformed(row + 1, value)
@@ -175,10 +175,10 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
 
 
 def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
-    """Add the missing messages of rejects, made of their JSON and row numbers.
+    """Add missing messages of rejects, made from their JSON and row numbers.
 
     Args:
-        rejected: the columns message, reasons, row and raw of `REJECTS`, and any others.
+        rejected: a frame with the columns message, reasons, row and raw of `REJECTS`.
     """
     rows = rejected.select("message", "reasons", "row", "raw").iter_rows()
     messages = [message or reject_message(codes, row, raw) for message, codes, row, raw in rows]
@@ -186,10 +186,10 @@ def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
 
 
 def fault_sentence(code: str, trace: Any) -> str:
-    """The sentence for one fault of a trace, with the first value at fault.
+    """Return the sentence for one fault of a trace, with the first value at fault.
 
     Args:
-        code: of the fault.
+        code: code of the fault.
         trace: a JSON value; if it has no such fault, the sentence names no value.
     """
     if code == bounds.TOO_LARGE:
@@ -210,7 +210,7 @@ def fault_sentence(code: str, trace: Any) -> str:
 
 
 def _malformed(line: int, text: Any) -> str:
-    """The sentence for a line, counted from 1 as editors do, that is no JSON object."""
+    """Return the sentence for a line, counted from 1 as in editors, that is not a JSON object."""
     message = f"line {line} is no JSON object"
     if not isinstance(text, str) or text.endswith(CUT):
         return message
@@ -220,7 +220,7 @@ def _malformed(line: int, text: Any) -> str:
         return f"{message}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except ValueError:
         return f"{message} that can be read: it holds a number of too many digits"
-    except RecursionError:  # it is nested almost too deep
+    except RecursionError:  # nested almost too deep
         return message
     if isinstance(value, dict):  # bytes that are not UTF-8 were replaced before
         return f"{message} that can be read: it is not UTF-8"

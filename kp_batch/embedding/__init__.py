@@ -1,1 +1,1 @@
-"""Texts to vectors, each computed once."""
+"""From texts to vectors, each computed once."""

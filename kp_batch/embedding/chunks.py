@@ -1,17 +1,17 @@
-"""The files of a store of vectors.
+"""The files of a vector store.
 
-A chunk is two NumPy files of a common name: vectors, and their records, in each the hash of the
-encoder's input and the vector's checksum. An input is a text, or, if the encoder reads no more of a
-text than its window, a window. Then further files pair the hashes of texts with those of their
-windows. All are mapped into memory, so that a vector is read without the others, and hashes are
-streamed without being held. A chunk's records are written after its vectors, so that it appears
-atomically; its name is their digest, so that files of one name are the same, whoever wrote them.
+A chunk is two NumPy files with the same name: vectors and their records. A record contains the hash
+of the encoder's input and the vector's checksum. An input is a text. If the encoder reads only a
+window of a text, it is a window, and further files pair the hashes of texts with those of their
+windows. All files are mapped into memory, so a vector is read without the others, and hashes are
+streamed. A chunk's records are written after its vectors, so it appears atomically. Its name is
+the digest of its records, so files with the same name are equal, whoever wrote them.
 
-A vector is compared with its checksum whenever it is read. Those that differ can be removed: then
-they are made again, as any that are missing.
+A vector is compared with its checksum whenever it is read. Damaged vectors can be removed; then
+they are made again, like missing ones.
 
-Small files can be merged. They stay beside the merged one, for those who are reading them; since of
-a hash in several files the one in the largest counts, nothing needs them, and pruning removes them.
+Small files can be merged. They stay next to the merged file for current readers. If several files
+contain a hash, the largest file counts, so nothing needs the small ones, and pruning removes them.
 """
 
 import hashlib
@@ -32,39 +32,39 @@ from kp_batch.warehouse.bucket.location import is_remote, local_copy
 
 HASH = np.dtype("S64")  # SHA-256 in hex
 VECTOR, _RECORD = np.dtype("<f4"), np.dtype([("hash", HASH), ("crc32", "<u4")])
-VECTORS_PER_READ = 16_384  # where a whole store is read
+VECTORS_PER_READ = 16_384  # when a whole store is read
 PAIR_BYTES = 2 * HASH.itemsize  # of a text and its window
 Hashes = npt.NDArray[np.bytes_]
-Records = npt.NDArray[np.void]  # of `_RECORD`
+Records = npt.NDArray[np.void]  # with the type `_RECORD`
 _VECTORS, HASHES, WINDOWS = ".vectors.npy", ".hashes.npy", ".windows.npy"
-_MERGED_BYTES = 32 << 20  # of merged files, at the least; of less than half of it, one is small
-# The name of a chunk's file, or of an unfinished one of a killed run.
+_MERGED_BYTES = 32 << 20  # minimal size of merged files; files of less than half of it are small
+# The name of a chunk's file, or of an unfinished file of a killed run.
 _FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
 _IS_HEX = np.isin(np.arange(256), list(b"0123456789abcdef"))
 _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # NumPy's errors
 
 
 def file_names(folder: Path, ending: str) -> list[str]:
-    """The names of chunks, or of files of windows, the largest first; the folder may be missing."""
+    """Return the names of chunks or of windows, the largest first; the folder may be missing."""
     sizes: dict[str, int] = {}
     for path in folder.glob(f"*{ending}"):
-        with suppress(FileNotFoundError):  # it was removed meanwhile
+        with suppress(FileNotFoundError):  # it was removed in the meantime
             sizes[path.name.removesuffix(ending)] = path.stat().st_size
     return sorted(sizes, key=lambda name: (-sizes[name], name))
 
 
 def chunk_files(folder: Path) -> list[Path]:
-    """The files of the store in a folder, with unfinished ones, without others.
+    """Return the files of the store in a folder, including unfinished ones.
 
     Raises:
-        WarehouseError: the folder is a link, or holds one.
+        WarehouseError: the folder is a link, or contains one.
     """
     files = files_below(folder)
     return [file for file in files if file.parent == folder and _FILE.fullmatch(file.name)]
 
 
 def stored_hashes(folder: Path) -> Iterator[Hashes]:
-    """The hashes of each chunk's vectors, without removed and damaged ones: S64, in hex."""
+    """Yield the hashes of each chunk's vectors, without removed and damaged ones: S64, in hex."""
     for name in file_names(folder, HASHES):
         hashes = np.ascontiguousarray(records_of(folder, name)["hash"])
         letters = hashes.view(np.uint8).reshape(len(hashes), HASH.itemsize)
@@ -77,9 +77,9 @@ def count_vectors(folder: Path) -> int:
 
 
 def stored_dimensions(folder: Path) -> int | None:
-    """The dimensions of the vectors in a folder; None if no vectors there can be read."""
+    """Return the dimensions of a folder's vectors; None if none of them can be read."""
     names = file_names(folder, HASHES)
-    for remote in (False, True):  # a local chunk needs no fetch
+    for remote in (False, True):  # a local chunk needs no download
         for name in names:
             if _is_remote(folder, name) == remote and len(records_of(folder, name)):
                 return vectors_of(folder, name).shape[1]
@@ -87,10 +87,10 @@ def stored_dimensions(folder: Path) -> int | None:
 
 
 def write_chunk(folder: Path, hashes: Iterable[str], vectors: Float32s) -> str:
-    """Store a chunk. Done again, it is replaced by the same.
+    """Write a chunk; writing it again replaces it with equal files.
 
     Args:
-        folder: of the store; made if it is missing.
+        folder: folder of the store; created if it is missing.
         hashes: at least one string.
         vectors: float32, shape (hashes, dimensions).
 
@@ -108,7 +108,7 @@ def write_chunk(folder: Path, hashes: Iterable[str], vectors: Float32s) -> str:
 
 
 def write_whole(folder: Path, records: Records, vectors: Float32s) -> str:
-    """Store a chunk of those of some vectors that are not damaged; its name, empty if all are."""
+    """Write a chunk of the undamaged vectors; return its name, empty if all are damaged."""
     whole = ~_are_damaged(records, vectors)
     if not whole.any():
         return ""
@@ -116,7 +116,7 @@ def write_whole(folder: Path, records: Records, vectors: Float32s) -> str:
 
 
 def merge_small(folder: Path) -> int:
-    """Write small files once more, together, after `prune_to`; returns how many these were."""
+    """Merge small files into new ones, after `prune_to`; return the number of small files."""
     row_bytes = (stored_dimensions(folder) or 0) * VECTOR.itemsize
     names = file_names(folder, HASHES)
     chunks = groups_to_merge({name: len(records_of(folder, name)) * row_bytes for name in names})
@@ -132,7 +132,7 @@ def merge_small(folder: Path) -> int:
 
 
 def groups_to_merge(sizes: Mapping[str, int]) -> list[list[str]]:
-    """The groups of small files to merge, by their sizes in bytes; empty files are left out."""
+    """Return the groups of small files to merge, by size in bytes; empty files are left out."""
     groups: list[list[str]] = [[]]
     together = 0
     small = (name for name, size in sizes.items() if 0 < size < _MERGED_BYTES // 2)
@@ -146,7 +146,7 @@ def groups_to_merge(sizes: Mapping[str, int]) -> list[list[str]]:
 
 
 def write_windows(folder: Path, text_hashes: Iterable[str], window_hashes: Iterable[str]) -> str:
-    """Store the windows of texts; returns the file's name. See `write_chunk`."""
+    """Write the windows of texts; return the file's name. See `write_chunk`."""
     folder.mkdir(parents=True, exist_ok=True)
     pairs = np.array([list(text_hashes), list(window_hashes)], dtype=HASH)
     name = hashlib.sha256(pairs.tobytes()).hexdigest()
@@ -155,12 +155,12 @@ def write_windows(folder: Path, text_hashes: Iterable[str], window_hashes: Itera
 
 
 def records_of(folder: Path, name: str) -> Records:
-    """The records of a chunk, in the order of its vectors; none if a file of it is damaged.
+    """Return the records of a chunk, in the order of its vectors; none if a file is damaged.
 
-    The texts of a damaged chunk count as missing: they are embedded again.
+    The texts of a damaged chunk count as missing, so they are embedded again.
 
     Returns:
-        Of `_RECORD`, shape (vectors,), mapped into memory; shape (0,) if it is damaged.
+        Array of `_RECORD`, shape (vectors,), mapped into memory; shape (0,) if damaged.
     """
     with suppress(WarehouseError, *_DAMAGED):
         records = _mapped(folder / (name + HASHES), _RECORD, 1)
@@ -171,7 +171,7 @@ def records_of(folder: Path, name: str) -> Records:
 
 
 def _checksums(vectors: Float32s) -> npt.NDArray[np.uint32]:
-    """The CRC-32 of each vector's bytes: 0.4 s for a million of 384 dimensions."""
+    """Return the CRC-32 of each vector's bytes; a million of 384 dimensions take 0.4 s."""
     return np.fromiter(map(zlib.crc32, np.asarray(vectors)), np.uint32, len(vectors))
 
 
@@ -180,7 +180,7 @@ def _are_damaged(records: Records, vectors: Float32s) -> Bools:
 
 
 def damaged_rows(folder: Path) -> Iterator[tuple[Path, Int64s]]:
-    """The rows of damaged vectors, by the file of each chunk that has any; remote ones are passed.
+    """Yield the rows of damaged vectors, with their chunk's file; remote chunks are skipped.
 
     It reads all vectors of the folder.
     """
@@ -193,9 +193,9 @@ def damaged_rows(folder: Path) -> Iterator[tuple[Path, Int64s]]:
 
 
 def remove_damaged(folder: Path) -> int:
-    """Remove the hashes of damaged vectors, so that these are missing; returns their number.
+    """Remove the hashes of damaged vectors, so they count as missing; return their number.
 
-    The files stay, so that readers find the others, and a bucket gets what changed.
+    The files stay, so readers find the other vectors, and a bucket gets the change.
     """
     count = 0
     for path, rows in damaged_rows(folder):
@@ -208,7 +208,7 @@ def remove_damaged(folder: Path) -> int:
 
 
 def window_hashes_of(folder: Path, name: str) -> Hashes:
-    """The hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if it is damaged."""
+    """Return hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if damaged."""
     with suppress(*_DAMAGED):
         pairs = _mapped(folder / (name + WINDOWS), HASH, 2)
         if len(pairs) == 2:
@@ -217,7 +217,7 @@ def window_hashes_of(folder: Path, name: str) -> Hashes:
 
 
 def whole_vectors(folder: Path, name: str, rows: npt.NDArray[np.int32]) -> Float32s:
-    """Some vectors of a chunk, compared with their checksums; see `read_vectors`."""
+    """Read some vectors of a chunk, and compare their checksums; see `read_vectors`."""
     vectors = vectors_of(folder, name)[rows]
     records = _opened(folder / (name + HASHES), _RECORD, 1)[rows]
     _check_whole(folder, name, rows, _are_damaged(records, vectors))
@@ -225,15 +225,15 @@ def whole_vectors(folder: Path, name: str, rows: npt.NDArray[np.int32]) -> Float
 
 
 def whole_chunks(folder: Path) -> Iterator[tuple[Hashes, Float32s]]:
-    """All vectors with their hashes, some at a time, in the order in which `file_names` has them.
+    """Yield all vectors with their hashes, some at a time, in the order of `file_names`.
 
-    They are compared with their checksums, and mapped into memory. Those that were removed are left
-    out, and so are those of damaged chunks.
+    They are compared with their checksums, and mapped into memory. Removed vectors are left out,
+    and so are vectors of damaged chunks.
 
     Raises:
         DamagedVectorsError: a vector is not the one that was stored.
-        WarehouseError: a chunk is gone meanwhile.
-        OSError: a chunk cannot be fetched.
+        WarehouseError: a chunk has been removed in the meantime.
+        OSError: a chunk cannot be downloaded.
     """
     for name in file_names(folder, HASHES):
         records = records_of(folder, name)
@@ -263,17 +263,17 @@ def _is_remote(folder: Path, name: str) -> bool:
 
 
 def vectors_of(folder: Path, name: str) -> Float32s:
-    """A chunk's vectors, mapped into memory, so that only those that are used are read.
+    """Map a chunk's vectors into memory, so only the used ones are read.
 
     Raises:
-        WarehouseError: they are gone, or damaged.
-        OSError: they cannot be fetched.
+        WarehouseError: the chunk is gone, or damaged.
+        OSError: the chunk cannot be downloaded.
     """
     return _opened(local_copy(folder / (name + _VECTORS)), VECTOR, 2)
 
 
 def _opened(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[Any]:
-    """As `_mapped`.
+    """Map a file into memory; see `_mapped`.
 
     Raises:
         WarehouseError: the file is gone, or damaged.
@@ -285,7 +285,7 @@ def _opened(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[An
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[Any]:
-    """Map a file into memory; a damaged one raises one of `_DAMAGED`."""
+    """Map a file into memory; raise one of `_DAMAGED` if it is damaged."""
     array = np.lib.format.open_memmap(path, mode="r")
     if (array.dtype, array.ndim) != (dtype, dimensions) or not array.flags.c_contiguous:
         raise ValueError(f"an array of {array.dtype}, of shape {array.shape}")

@@ -1,4 +1,4 @@
-"""What every encoder is: it turns texts into finite, normalised vectors."""
+"""The interface of encoders, which turn texts into finite, normalised vectors."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -20,12 +20,12 @@ class Encoder(Protocol):
 
     @property
     def encoder_id(self) -> str:
-        """Identifies the vectors that it makes; known without loading a model."""
+        """The id of the vectors that it makes; known without loading a model."""
         ...
 
     @property
     def dimensions(self) -> int:
-        """The length of each of its vectors."""
+        """The length of its vectors."""
         ...
 
     @property
@@ -35,11 +35,11 @@ class Encoder(Protocol):
 
     @property
     def chunk_size(self) -> int:
-        """The texts that are encoded and stored together: an interruption loses at most these."""
+        """The texts encoded and stored together: an interruption loses at most these."""
         ...
 
     def encode(self, texts: Sequence[str]) -> Float32s:
-        """Make a unit vector of each text, a zero vector where it has no token.
+        """Make a unit vector of each text; a zero vector if it has no token.
 
         Returns:
             float32, shape (texts, dimensions).
@@ -51,7 +51,7 @@ class Encoder(Protocol):
 
 
 def checked(returned: npt.ArrayLike) -> Float32s:
-    """The vectors that a model returned, normalised.
+    """Check and normalise the vectors that a model returned.
 
     Raises:
         EncoderError: a component is NaN or infinite; the message names the row of its text.

@@ -23,7 +23,7 @@ from kp_batch.vectors import Float32s, Float64s
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-_AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
+_AT_ONCE = 512  # texts whose counts, in float64, fit a core's cache
 # Of these texts: words and pairs of words take some forty times their size while they are hashed.
 _LETTERS_AT_ONCE = 1 << 20
 _WORD = re.compile(r"\w+")
@@ -34,8 +34,8 @@ _SHARING = Lock()
 def load_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
     """Find an encoder by its name: minilm, hashing, or a sentence-transformers folder or id.
 
-    There is none for `none`. A model is loaded with its first text, and is in memory once: as long
-    as anything in the process holds its encoder, all get the same one.
+    `none` has no encoder. A model is loaded with its first text, and only once: as long as anything
+    in the process keeps its encoder, all callers get the same one.
 
     Raises:
         EncoderError: a model's files cannot be found.
@@ -69,7 +69,7 @@ class AnyModel:
 
     @property
     def dimensions(self) -> int:
-        """Read from the model, which is loaded for that."""
+        """The length of its vectors; reading it loads the model."""
         dimensions = self._model.get_embedding_dimension()
         if not dimensions:
             raise EncoderError(
@@ -82,7 +82,7 @@ class AnyModel:
         if not texts:
             return np.zeros((0, self.dimensions), dtype=np.float32)
         with waited_for(self._lock), quiet(), computing(self.precision, self._model.device):
-            # Which keep a CPU's cache, or a GPU, full.
+            # These keep a CPU's cache, or a GPU, full.
             size = 8 if self._model.device.type == "cpu" else 128
             return checked(
                 self._model.encode(list(texts), batch_size=size, show_progress_bar=False)
@@ -100,10 +100,10 @@ class AnyModel:
 
 
 class Hashing:
-    """Signed hashed counts of words and word pairs, as scikit-learn's `HashingVectorizer` counts.
+    """Signed hashed counts of words and word pairs, as scikit-learn's `HashingVectorizer`.
 
     A term's 32-bit MurmurHash3 h, a signed number, gives its column, |h| modulo the dimensions, and
-    the sign of its count. Words of one letter count, which scikit-learn's default pattern drops.
+    the sign of its count. Unlike scikit-learn's default pattern, it counts words of one letter.
     """
 
     dimensions = 384

@@ -1,10 +1,10 @@
 """The first word pieces of texts, as if whole texts had been tokenised.
 
-BERT's tokenisers take a text apart by its characters, whatever stands beside them: some are
-dropped, some are gaps between words, some are words by themselves, and the others, here called
-letters, make a word with their neighbours. So a text can be cut before a gap, or before a word by
-itself. And where none comes, as in base64, or in a language without spaces: a word that is too long
-is one unknown piece, so that its other letters change nothing.
+BERT's tokenisers split a text by single characters. Some are dropped, some are gaps between words,
+some are words by themselves. The others, here called letters, form a word with their neighbours. So
+a text can be cut before a gap, or before a character that is a word. Some texts have neither:
+base64, or a language without spaces. There, a word that is too long is one unknown piece, so its
+further letters change nothing.
 """
 
 from collections.abc import Sequence
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 Kind = Literal["dropped", "gap", "word", "letter"]
 
-# Characters to read for each piece that is wanted: real texts have five or six.
+# Characters to read for each wanted piece: real texts have five or six.
 _CHARACTERS = 8
-# Characters to tokenise at once: one that is a piece by itself, as in Chinese, takes 400 bytes.
+# Characters to tokenise at once: each takes 400 bytes if it is a piece by itself, as in Chinese.
 _AT_ONCE = 1 << 18
-# A word of more letters is unknown: `max_input_chars_per_word` of the published tokenizers.
+# A longer word is unknown: `max_input_chars_per_word` of the published tokenizers.
 _LETTERS = 100
 
 
 def first_pieces(
     tokenizer: "Tokenizer", texts: Sequence[str], most: int, characters: int = _CHARACTERS
 ) -> list[list[int]]:
-    """The first word pieces of texts, with the special ones, as if whole texts had been tokenised.
+    """Return the first word pieces of texts, with the special ones.
 
-    A beginning of so many characters is tokenised, and a longer one only if that gave too few
-    pieces.
+    They equal those of whole texts. A beginning of so many characters is tokenised first, and a
+    longer one only if that gives too few pieces.
 
     Args:
-        tokenizer: that of a BERT model, without truncation and padding.
+        tokenizer: tokenizer of a BERT model, without truncation and padding.
         texts: any.
         most: pieces of a text, at least 1. A longer text keeps its first special piece and loses
             its last one.
-        characters: to read for each piece at first; at least 1.
+        characters: characters to read for each piece at first; at least 1.
     """
     pieces: dict[int, list[int]] = {}
     kinds = _Kinds(tokenizer)
@@ -59,7 +59,7 @@ def first_pieces(
 
 
 class _Kinds(dict[str, Kind]):
-    """The kinds of characters, each asked of the tokenizer once."""
+    """The kinds of characters; the tokenizer decides each once."""
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Kinds(dict[str, Kind]):
 
 
 def _beginning(text: str, reach: int, kinds: _Kinds, *, shorten: bool) -> tuple[str, bool]:
-    """A text of the first pieces of another one, and whether it has all of them."""
+    """Return the beginning of a text with its first pieces, and whether these are all."""
     if len(text) <= 2 * reach:
         return text, True
     space = -1 if shorten else text.find(" ", reach, 2 * reach)
@@ -88,15 +88,15 @@ def _beginning(text: str, reach: int, kinds: _Kinds, *, shorten: bool) -> tuple[
 
 
 def _shortened(text: str, reach: int, kinds: _Kinds) -> tuple[str, bool]:
-    """As `_beginning`: up to a cut beyond so many characters, without what changes no piece."""
+    """Cut a text after so many characters, without characters that change no piece."""
     kept: list[str] = []
     last: Kind = "gap"
-    letters = 0  # of the word
+    letters = 0  # in the current word
     for character in text:
         kind = kinds[character]
         if kind in ("gap", "word"):
             letters = 0
-            # A special piece, such as [SEP], is not cut.
+            # A special piece, for example [SEP], is not cut.
             if len(kept) >= reach and (character, last) != ("]", "letter"):
                 return "".join(kept), False
         letters += kind == "letter"

@@ -6,10 +6,10 @@ from functools import cache
 
 
 def release_heap() -> None:
-    """Give back what the heaps of this process have free, where the C library can.
+    """Give free memory of this process's heaps back, if the C library can.
 
-    Batches of a model are never of one size twice: glibc finds little room for one in what an
-    earlier one has left, and keeps both, for each thread by itself. To look through takes 2 ms.
+    No two batches of a model have the same size: glibc finds little room for one in what an earlier
+    one left, and keeps both, separately for each thread. A call takes 2 ms.
     """
     _trim()(0)
 

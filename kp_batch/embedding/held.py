@@ -1,4 +1,4 @@
-"""Settings that libraries have for the whole process, held at a value while any work needs that."""
+"""Settings of the whole process, kept at a value while any work needs it."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -9,23 +9,25 @@ T = TypeVar("T")
 
 
 class Held(Generic[T]):
-    """Holds a setting while works, which may overlap, need it; then it is what it was before.
+    """Keeps a setting of a library at a value; afterwards, it is what it was before.
+
+    Contexts may overlap: the first one sets the value, and the last one restores the setting.
 
     Args:
-        read: gives the setting.
-        write: sets it.
-        value: that it is held at.
+        read: returns the setting.
+        write: sets the setting.
+        value: the value to keep it at.
     """
 
     def __init__(self, read: Callable[[], T], write: Callable[[T], object], value: T) -> None:
         self._read, self._write, self._value = read, write, value
         self._lock = Lock()
-        self._before: list[T] = []  # one, while it is held
+        self._before: list[T] = []  # one element, while it is kept
         self._holders = 0
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Hold it within the context."""
+        """Keep the setting at the value within the context."""
         with self._lock:
             if not self._holders:
                 self._before = [self._read()]
@@ -42,7 +44,7 @@ class Held(Generic[T]):
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """Keep transformers from warning of weights that nobody needs, and of each long text."""
+    """Silence warnings of transformers about unused weights and long texts."""
     with _ERRORS_ALONE.held(), _NO_BARS.held():
         yield
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 # keeps [CLS] and loses [SEP]; the usual truncation keeps both.
 WINDOW = 512
 
-Window = npt.NDArray[np.uint16]  # the first pieces of a text: all that the model reads of it
+Window = npt.NDArray[np.uint16]  # the first pieces of a text, which are all that the model reads
 
-# Pieces of a batch. On a CPU, so many stay in its cache: larger and smaller batches took a tenth
-# longer. A GPU is full with so many: four times as many were 2% faster in bf16 and no faster in
-# float32. There a piece took 17 kB of its memory.
+# Pieces of a batch. On a CPU, this many stay in its cache: larger and smaller batches took a tenth
+# longer. They also fill a GPU: four times as many were 2% faster in bf16 and no faster in float32.
+# On a GPU a piece took 17 kB of memory.
 _PIECES_ON_CPU: Mapping[Precision, int] = MappingProxyType(
     {"float32": 4 * WINDOW, "bf16": 8 * WINDOW}
 )
@@ -57,14 +57,14 @@ class MiniLM:
         return self.encode_windows(self.windows(texts))
 
     def windows(self, texts: Sequence[str]) -> list[Window]:
-        """The window of each text: its word pieces with the special ones, the first 512."""
+        """Return the window of each text: its word pieces with the special ones, the first 512."""
         if not texts:
             return []
         pieces = first_pieces(self.tokenizer, texts, WINDOW)
         return [np.array(piece, dtype=np.uint16) for piece in pieces]
 
     def cuts(self, text: str) -> bool:
-        """Whether a text is longer than a window, so that only its beginning is read."""
+        """Whether a text is longer than a window, so only its beginning is read."""
         if len(text) < WINDOW - 2:  # a piece has at least one character
             return False
         [window] = self.windows([text])
@@ -74,9 +74,9 @@ class MiniLM:
     def encode_windows(self, windows: Sequence[Window]) -> Float32s:
         """Pool the window's pieces by their mean, then normalise; see `Encoder`.
 
-        One thread at a time: the model uses all cores, or the GPU, by itself. A GPU computes behind
-        a queue, and the lock is held only until the batches are in it: so that it always has work,
-        several threads call.
+        Only one thread at a time computes: the model itself uses all cores, or the GPU. A GPU
+        computes from a queue, and the lock is released as soon as the batches are in it. So call it
+        from several threads to keep a GPU busy.
         """
         means = np.zeros((len(windows), self.dimensions), dtype=np.float32)
         for rows, batch in self._computed(windows):
@@ -84,7 +84,7 @@ class MiniLM:
         return checked(means)
 
     def _computed(self, windows: Sequence[Window]) -> list[tuple[list[int], "Tensor"]]:
-        """The rows of each batch, and the means of their windows, once the device is done."""
+        """Return the rows of each batch, and the means of their windows, once computed."""
         if not windows:
             return []
         means: list[tuple[list[int], Tensor]] = []
@@ -100,7 +100,7 @@ class MiniLM:
         return means
 
     def _means(self, windows: Sequence[Window]) -> "Tensor":
-        """The mean of the model's last hidden states over each window's pieces.
+        """Return the mean of the model's last hidden states over each window's pieces.
 
         Returns:
             float32, shape (windows, dimensions), in the processor's memory; a GPU fills it later.
@@ -122,7 +122,7 @@ class MiniLM:
             window_of = torch.arange(len(windows)).repeat_interleave(counts)
             sums = torch.zeros((len(windows), self.dimensions))
             return sums.index_add_(0, window_of, states.float()) / counts[:, None]
-        # In a fixed order, which a GPU's additions at an index have not.
+        # In a fixed order; a GPU's additions at an index have none.
         means = torch.nn.functional.embedding_bag(
             torch.arange(len(pieces), device=device),
             states.float(),
@@ -169,14 +169,14 @@ class MiniLM:
 
 
 def _moved(tensor: "Tensor", device: "torch.device") -> "Tensor":
-    """A tensor on the device; a GPU gets it in its turn, without a wait for what it does now."""
+    """Move a tensor to the device; a GPU gets it in its turn, without a wait for earlier work."""
     if device.type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _queue_end(device: "torch.device") -> Callable[[], None]:
-    """A function that waits until a GPU has done what is in its queue now."""
+    """Return a function that waits until a GPU has done what is in its queue now."""
     if device.type == "cpu":
         return lambda: None
     import torch
@@ -187,7 +187,7 @@ def _queue_end(device: "torch.device") -> Callable[[], None]:
 
 
 def batches_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Rows in batches, ordered by length, of at most so many pieces."""
+    """Yield the rows of batches, ordered by length, of at most `most` pieces."""
     batch: list[int] = []
     size = 0
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):

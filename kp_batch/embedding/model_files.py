@@ -1,7 +1,7 @@
 """Finds a model's files and checks that they are the published ones.
 
-Their SHA-256 are cached in the user's cache folder, so that an unchanged file is hashed once for
-all warehouses; see `files`.
+Their SHA-256 are cached in the user's cache folder, so an unchanged file is hashed once for all
+warehouses; see `files`.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ MINILM_DIGESTS: Mapping[str, str] = MappingProxyType(
     }
 )
 _NEVER_LOADED = {"README.md", "data_config.json"}
-# The cache and the hub may hold a later revision with other words; these two decide the vectors.
+# The cache and the hub may have a later revision with other words; these two decide the vectors.
 _DECISIVE = ("model.safetensors", "tokenizer.json")
 # Formats of the same weights that sentence-transformers does not load here.
 _OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
@@ -54,9 +54,9 @@ _MTIME_MARGIN_NS = 2_000_000_000
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below `folder` that loading a model may read, by relative path.
+    """Return the SHA-256 of every file below `folder` that a model may read, by relative path.
 
-    No model has hidden files, nor those of a hidden folder: downloads and file managers leave them.
+    Hidden files and folders are left out: downloads and file managers leave them.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     by_name = {path.relative_to(folder).as_posix(): path for path in files}
@@ -122,7 +122,7 @@ def _snapshot(model: str, *, offline: bool) -> Path:
         return Path(
             snapshot_download(model, local_files_only=offline, ignore_patterns=_OTHER_FORMATS)
         )
-    except KpBatchError:  # such as that the time is over
+    except KpBatchError:  # for example, because the time is over
         raise
     except Exception as error:  # the errors share no base class; all mean that it is unavailable
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -131,7 +131,7 @@ def _snapshot(model: str, *, offline: bool) -> Path:
 
 
 def _packaged() -> Path:
-    """The package's folder, without running any of its code."""
+    """Return the package's folder, without running any of its code."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise EncoderError("not installed")
@@ -139,7 +139,7 @@ def _packaged() -> Path:
 
 
 def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
-    """The folder, if the named files have their published digests; without names, all files."""
+    """Return the folder if the named files, or all, have their published digests."""
     if names is None:
         digests, published = file_digests(folder), MINILM_DIGESTS
     else:
@@ -153,9 +153,9 @@ def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
 
 
 def _digests_of(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of each file, in hex, under the same names.
+    """Return the SHA-256 of each file, in hex, under the same names.
 
-    A file whose path, size and times are those of a cached digest is not read.
+    A file is not read if its path, size and times are those of a cached digest.
     """
     known = _cached_digests()
     digests: dict[str, str] = {}
@@ -171,10 +171,10 @@ def _digests_of(paths: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _identify(path: Path) -> tuple[str, bool]:
-    """Identify a file by its size, times and path, and tell whether its digest may be cached.
+    """Identify a file by its size, times and path; return also whether to cache its digest.
 
-    The time of the last status change counts too: an archive can unpack another file to the same
-    path with the same size and modification time.
+    The time of the last status change counts too: unpacking an archive can put another file at the
+    same path, with the same size and modification time.
     """
     status = path.stat()
     settled = status.st_mtime_ns < time.time_ns() - _MTIME_MARGIN_NS
@@ -188,8 +188,8 @@ def _sha256(path: Path) -> str:
 
 
 def _cached_digests() -> dict[str, str]:
-    """Read the cached digests by identity; a missing or damaged file holds none."""
-    with suppress(ValueError, RecursionError):  # RecursionError: it is nested too deep
+    """Read the cached digests by identity; a missing or damaged file contains none."""
+    with suppress(ValueError, RecursionError):  # RecursionError: nested too deep
         content = json.loads(read_cache(_CACHE) or "{}")
         if isinstance(content, dict):
             digests = cast("dict[str, object]", content)

@@ -1,11 +1,12 @@
 """The precision of a model's computation: float32, or bf16, which rounds the factors of products.
 
 On a processor, bf16 is torch's autocast: weights and inputs of a product are rounded to 8 bits;
-sums, and values between layers, stay float32. A module that was converted as a whole rounds these,
-too: there it was no faster. On a GPU, where moving these values takes as long as the products, it
-was a quarter faster, so there the module is converted.
+sums, and values between layers, stay float32. Converting the whole module would round these too,
+and was no faster there. On a GPU, moving these values takes as long as the products, and converting
+the module was a quarter faster. So there the module is converted.
 
-float32 is float32 on a GPU, too: TF32, which rounds the factors of products to 11 bits, is off.
+On a GPU, too, float32 is real float32: TF32, which rounds the factors of products to 11 bits, is
+off.
 """
 
 from collections.abc import Generator
@@ -23,13 +24,13 @@ _NATIVE = ("avx512_bf16", "amx_bf16", "bf16")  # processors' names of bf16
 
 
 def suffix(precision: Precision) -> str:
-    """The part of an encoder_id for the precision."""
+    """Return the part of an encoder_id for the precision."""
     return "" if precision == "float32" else f"-{precision}"
 
 
 @contextmanager
 def computing(precision: Precision, device: "torch.device") -> Generator[None]:
-    """Within the context, models compute in a precision, without gradients.
+    """Let models compute in a precision, without gradients, within the context.
 
     Their weights have the type `weights_type`.
     """
@@ -45,7 +46,7 @@ def computing(precision: Precision, device: "torch.device") -> Generator[None]:
 
 
 def weights_type(precision: Precision, device: "torch.device") -> "torch.dtype":
-    """The type of a model's weights on a device."""
+    """Return the type of a model's weights on a device."""
     import torch
 
     return torch.bfloat16 if precision == "bf16" and device.type != "cpu" else torch.float32

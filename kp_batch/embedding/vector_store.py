@@ -1,8 +1,9 @@
-"""Looks vectors up, under the hashes of their texts.
+"""Looks up vectors by the hashes of their texts.
 
-A store grows by chunks; a chunk that is lost costs time, nothing else. There is no index: for every
+A store grows by chunks; losing a chunk costs time, nothing else. There is no index: for every
 lookup, all hashes are streamed through DuckDB, which joins millions in a fraction of a second. The
-memory that this takes depends on the wanted hashes, not on the stored ones; DuckDB may spill it.
+memory for this depends on the wanted hashes, not on the stored ones; DuckDB may spill it to the
+disk.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-# The place of a vector: the name of its chunk, and its row in it.
+# The place of a vector: the name of its chunk, and its row in the chunk.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 
-# A text's vector is stored under the hash of its window, if that is known, or else of the text. The
-# wanted hash may also be a window's. No text has the hash of a window: see `MiniLM`. Without any
-# windows, which most encoders do not have, the join would only take time.
+# A text's vector is stored under the hash of its window, if that is known, or else of the text. A
+# wanted hash may also be a window's. No text has the hash of a window: see `MiniLM`. Most encoders
+# have no windows; then the join would only take time.
 _BY_HASH = """(
     SELECT wanted.*, coalesce(window_hash, text_hash) AS hash
     FROM windows RIGHT JOIN $wanted AS wanted USING (text_hash)
@@ -61,7 +62,7 @@ class VectorStore:
     The wanted vectors are a relation, in SQL, with the string column `text_hash`.
 
     Args:
-        folder: of the chunks; it may be missing.
+        folder: folder of the chunks; it may be missing.
         connection: runs the lookups, within its memory.
     """
 
@@ -80,8 +81,8 @@ class VectorStore:
         """Write the places of vectors into a Parquet file.
 
         Args:
-            wanted: the relation, with the integer column `position`: each position is in it once,
-                a hash any number of times.
+            wanted: the relation, with the integer column `position`. Each position occurs once, a
+                hash any number of times.
             path: the file: `PLACES`, ordered by position, null where there is no vector.
         """
         self._copy("vector_places.sql", wanted, path)
@@ -90,9 +91,9 @@ class VectorStore:
         """Write the wanted rows whose vectors have some hashes into a Parquet file.
 
         Args:
-            hashes: a relation with the string column `hash`, each hash once, and others.
+            hashes: a relation with the string column `hash`, each hash once, and other columns.
             wanted: the relation, with any other columns.
-            path: the file: the columns of both.
+            path: the file; it has the columns of both.
         """
         self._copy("rows_of_hashes.sql", wanted, path, hashes=hashes)
 
@@ -104,7 +105,7 @@ class VectorStore:
         return int(count)
 
     def count_mergeable(self, wanted: Value) -> int:
-        """Count the files that `merge_small` would merge, once `prune_to` is done."""
+        """Count the files that `merge_small` would merge after `prune_to`."""
         chunks = self._wanted_rows("stored", "hash", self._by_hash(wanted))
         windows = self._wanted_rows("windows", "text_hash", wanted)
         row_bytes = (stored_dimensions(self._folder) or 0) * VECTOR.itemsize
@@ -120,7 +121,7 @@ class VectorStore:
         The store cannot be used afterwards.
 
         Returns:
-            The number of vectors that were removed, each hash once.
+            The number of removed vectors, each hash once.
         """
         removed = self.count_prunable(wanted)
         names: set[str] = set()
@@ -136,7 +137,7 @@ class VectorStore:
     def _wanted_rows(
         self, stored: str, key: str, wanted: Value
     ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """The wanted rows of each file, by its number; of a hash that recurs, the first row."""
+        """Yield the wanted rows of each file, by number; of a repeated hash, the first."""
         query = sql(__name__, "wanted_rows.sql", stored=stored, key=key, wanted=wanted)
         with self._attached():
             for batch in self._connection.sql(query).to_arrow_reader():
@@ -144,7 +145,7 @@ class VectorStore:
                     yield number.as_py(), rows.values.to_numpy()
 
     def _reduce_chunk(self, name: str, rows: npt.NDArray[np.int32]) -> str:
-        """Write a chunk with some rows of another; returns its name."""
+        """Write a chunk with some rows of another one; return its name."""
         records = records_of(self._folder, name)
         if len(rows) == len(records):
             return name
@@ -165,21 +166,22 @@ class VectorStore:
         return int(count)
 
     def _by_hash(self, wanted: Value) -> SQL:
-        """The wanted rows with the hash that each one's vector is stored under."""
+        """Return the wanted rows with the hash under which each one's vector is stored."""
         return statement(_BY_HASH if self._windows else _WITHOUT_WINDOWS, wanted=wanted)
 
     @contextmanager
     def _attached(self) -> Generator[None]:
         """Attach streams of all hashes to the connection, for one query.
 
-        They are the tables `stored`, of `hash`, and `windows`, of `text_hash` and `window_hash`.
+        They are the tables `stored`, with `hash`, and `windows`, with `text_hash` and
+        `window_hash`.
         """
         chunks = ([records_of(self._folder, chunk)["hash"]] for chunk in self._chunks)
         windows = (window_hashes_of(self._folder, window) for window in self._windows)
         self._connection.register("stored", _stream(chunks, "hash"))
         self._connection.register("windows", _stream(windows, "text_hash", "window_hash"))
-        # DuckDB estimates a stream as a single row: it would hold the stream in memory, and probe
-        # it with the wanted hashes. Without these optimizers, a join holds its right side.
+        # DuckDB estimates a stream as a single row: it would keep the stream in memory, and probe
+        # it with the wanted hashes. Without these optimizers, a join keeps its right side.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         try:
             yield
@@ -190,7 +192,7 @@ class VectorStore:
 
 
 def _stream(files: Iterable[Any], *names: str) -> "pa.RecordBatchReader":
-    """The columns of hashes of some files, with a column `place`.
+    """Return the columns of hashes of some files, with a column `place`.
 
     A place is a number: the file's index, and in the lower 32 bits the row.
     """
@@ -205,7 +207,7 @@ def _stream(files: Iterable[Any], *names: str) -> "pa.RecordBatchReader":
 
 
 def _places(number: int, rows: int) -> "pa.Array":
-    """The places of a file's rows, by their buffer: to convert them, pyarrow imports pandas."""
+    """Return the places of a file's rows, from their buffer: a conversion would import pandas."""
     import pyarrow as pa
 
     places = np.arange(rows, dtype=np.int64) + (number << 32)
@@ -213,7 +215,7 @@ def _places(number: int, rows: int) -> "pa.Array":
 
 
 def _as_strings(hashes: Hashes) -> "pa.StringArray":
-    """The hashes as Arrow strings, without a copy where they are alone."""
+    """Return hashes as Arrow strings, without a copy if they are contiguous."""
     import pyarrow as pa
 
     ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
@@ -222,10 +224,10 @@ def _as_strings(hashes: Hashes) -> "pa.StringArray":
 
 
 def check_stored(folder: Path, lacking: int, wanted: int) -> None:
-    """Refuse to go on where a store lacks some of the vectors that are wanted.
+    """Refuse to continue if a store lacks some of the wanted vectors.
 
     Raises:
-        WarehouseError: it does.
+        WarehouseError: the store lacks vectors.
     """
     if lacking:
         raise WarehouseError(
@@ -236,10 +238,10 @@ def check_stored(folder: Path, lacking: int, wanted: int) -> None:
 
 
 def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
-    """Read vectors.
+    """Read vectors by their places.
 
     Args:
-        folder: of the store.
+        folder: folder of the store.
         places: a frame with the columns of `PLACES`.
 
     Returns:
@@ -248,7 +250,7 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     Raises:
         DamagedVectorsError: a vector is not the one that was stored.
         WarehouseError: a place is null, or its chunk is gone or damaged.
-        OSError: the chunk cannot be fetched.
+        OSError: the chunk cannot be downloaded.
     """
     check_stored(folder, places.get_column("chunk").null_count(), len(places))
     rows = places.get_column("row").to_numpy()

@@ -1,8 +1,7 @@
-"""Which windows are to be embedded: each once, however many texts have it.
+"""Decides which windows to embed: each once, however many texts have it.
 
-Texts arrive as they are tokenised, a part at a time; the windows that have no vector leave in
-chunks, as they are embedded and stored. So the first chunk is embedded while later texts are
-tokenised.
+Texts arrive as they are tokenised, a part at a time. Windows without a vector leave in chunks, as
+they are embedded and stored. So the first chunk is embedded while later texts are tokenised.
 """
 
 import hashlib
@@ -25,28 +24,28 @@ class Windows(NamedTuple):
 
     hashes: list[str]
     windows: list[Window]
-    texts: int  # how many have these windows, or such that have been seen before
+    texts: int  # how many have these windows, or windows seen before
 
     def __repr__(self) -> str:
-        """Short, for the message of a part that fails."""
+        """Return a short text, for the message of a part that fails."""
         return f"{len(self.windows)} windows, the first {self.hashes[0] if self.hashes else None}"
 
 
 def window_hash(window: Window) -> str:
-    """The hash of a window, which no text has: none begins with this byte, as UTF-8 has none."""
+    """Return the hash of a window. It begins with a byte that UTF-8 lacks, so no text has it."""
     return hashlib.sha256(b"\xff" + window.astype("<u2").tobytes()).hexdigest()
 
 
 def chunks_to_embed(
     tokenised: Generator[Windows], known: "KnownWindows", size: int
 ) -> Generator[Windows]:
-    """Cut the windows that are not known into chunks, in their order; afterwards they are known.
+    """Cut the windows that are not known into chunks, in order, and add them to the known ones.
 
     Args:
         tokenised: the windows of texts, a part at a time; closed at the end.
         known: the windows that have a vector.
-        size: the windows of each chunk but the last, which may have fewer, or none: its texts have
-            windows that have been seen before.
+        size: windows of each chunk. The last one may have fewer, or none, if its texts only have
+            windows that were seen before.
     """
     hashes, windows, texts = list[str](), list[Window](), 0
     with closing(tokenised):
@@ -59,21 +58,21 @@ def chunks_to_embed(
                     hashes, windows, texts = list[str](), list[Window](), 0
                 if is_new:
                     hashes.append(hash_)
-                    windows.append(window.copy())  # a view would hold all its part in memory
+                    windows.append(window.copy())  # a view would keep its whole part in memory
                 texts += 1
     if texts:
         yield Windows(hashes, windows, texts)
 
 
 class KnownWindows:
-    """The windows that have a vector, or will: 16 bytes of memory a window, more for the latest.
+    """The windows that have, or will have, a vector: 16 bytes each, more for the latest.
 
-    Of a hash, half as many bytes are kept: that two of a billion agree has a chance of 1e-21. All
-    its bytes decide them: the hash of a stored vector may be damaged anywhere, and none is found
-    by it then, so that the window is to be embedded again.
+    Half of the bytes of a hash are kept: that two of a billion agree has a probability of 1e-21.
+    They are combined from all bytes: if a stored hash is damaged anywhere, it matches no window,
+    and the window is embedded again.
 
     Args:
-        hashes: of the windows that have a vector: arrays of S64, SHA-256 in hex.
+        hashes: hashes of the windows that have a vector: arrays of S64, SHA-256 in hex.
     """
 
     def __init__(self, hashes: Iterable[npt.NDArray[np.bytes_]]) -> None:
@@ -81,7 +80,7 @@ class KnownWindows:
         self._recent: set[str] = set()
 
     def add(self, hashes: list[str]) -> list[bool]:
-        """Whether each is new: not known before, nor earlier in this list."""
+        """Add hashes; return whether each is new: neither known, nor earlier in this list."""
         are_old = self._are_old(_digests(np.array(hashes, dtype="S64")))
         are_new: list[bool] = []
         for hash_, is_old in zip(hashes, are_old.tolist(), strict=True):
@@ -96,7 +95,7 @@ class KnownWindows:
         return are_new
 
     def _are_old(self, digests: Digests) -> npt.NDArray[np.bool_]:
-        """By their first halves, of which a billion hardly ever has two equal ones."""
+        """Search by the first halves; among a billion, hardly ever are two equal."""
         if not len(self._old):
             return np.zeros(len(digests), dtype=np.bool_)
         places = np.searchsorted(self._old[:, 0], digests[:, 0])

@@ -13,13 +13,13 @@ class FileFormat:
     """The endings and the readers of one file format.
 
     Attributes:
-        name: part of every file_id.
-        endings: of file names, in lower case.
+        name: name, which is part of every file_id.
+        endings: endings of file names, in lower case.
         read_batches: takes the file's name, the file, and the rows of a batch; yields its rows in
-            their order.
+            order.
         read_raw: takes the file, ascending row numbers, and the rows of a batch; yields the numbers
             and JSON texts of those rows.
-        is_cut: whether a file ends within a row, which `read_batches` passes over.
+        is_cut: whether a file ends within a row; `read_batches` leaves that row out.
     """
 
     name: str
@@ -29,7 +29,7 @@ class FileFormat:
     is_cut: Callable[[IO[bytes]], bool] = lambda _: False
 
 
-# pyarrow's reader takes 30 ms to import, which an archive of JSONL does without.
+# pyarrow's reader takes 30 ms to import; an archive of JSONL does not need it.
 
 
 def _parquet_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
@@ -46,7 +46,7 @@ def _raw_parquet(
     return read_raw(file, rows, batch_rows)
 
 
-# The first is the format of files without a known ending.
+# The first is the format of files with an unknown ending.
 FORMATS = (
     FileFormat("parquet", (".parquet", ".pq"), _parquet_batches, _raw_parquet),
     FileFormat("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw, json.is_cut),

@@ -1,7 +1,7 @@
-"""JSONL files, and JSON values of whatever type, as the columns of `ROWS`.
+"""JSONL files, and JSON values of any type, as the columns of `ROWS`.
 
-A JSONL file has a JSON object in each line. Blank lines are skipped, but counted as rows. A file
-that is cut ends within a line, which is no row. An unusable value is read as null.
+A JSONL file has a JSON object in each line. Blank lines are skipped, but counted as rows. A cut
+file ends within a line, which does not count as a row. An unusable value is read as null.
 """
 
 import json
@@ -22,9 +22,9 @@ from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
 MALFORMED_JSON = "malformed_json"
-BATCH_BYTES = 64 << 20  # of a batch, which has fewer rows if they are large
-CUT = "…"  # the end of a text of which `rejects` have only the beginning
-_TAIL_BYTES = 1  # of a file that are looked at first: most end with a line
+BATCH_BYTES = 64 << 20  # of a batch; a batch of large rows has fewer rows
+CUT = "…"  # the end of a shortened text in `rejects`
+_TAIL_BYTES = 1  # of a file that are read first: most end with a line break
 _STEP_BYTES = 64  # of a step without its texts, about
 _UNPARSED = {**ROWS, "created_at": pl.String}
 _OBJECT = (dict, Mapping)  # a dict is detected faster than any other mapping
@@ -36,8 +36,8 @@ class Batch:
 
     Attributes:
         rows: a frame of `ROWS`, unchecked.
-        as_json: yields the JSON texts of some rows, by ascending numbers, as `read_raw` does. The
-            file must be open, and later batches not yet be asked.
+        as_json: yields the JSON texts of some rows, by ascending numbers, as `read_raw` does. Call
+            it while the file is open, before the next batch is read.
     """
 
     rows: pl.DataFrame
@@ -48,14 +48,14 @@ class Batch:
 class TooLarge:
     """A row that is too large to be read."""
 
-    id: Any = None  # of its trace, if that is known
+    id: Any = None  # id of its trace, if known
 
 
 def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
-    """The file's rows, in their order.
+    """Yield the file's rows, in order.
 
     Raises:
-        UnreadableError: the file is in another encoding than UTF-8.
+        UnreadableError: the file is not UTF-8.
     """
     whole = (line for line in utf8_lines_of(file) if not _is_torn(line))
     for batch in line_batches(whole, batch_rows):
@@ -75,7 +75,7 @@ def is_cut(file: IO[bytes]) -> bool:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Whether a file was cut within a line: it has no end, and is no JSON."""
+    """Whether a file was cut within this line: the line has no end, and is not JSON."""
     if line.endswith(b"\n") or not line.strip():
         return False
     try:
@@ -92,7 +92,7 @@ def _as_json(lines: Mapping[int, bytes], rows: Sequence[int]) -> Iterator[str]:
 
 
 def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
-    """The lines that are not blank, with their numbers from 0, in batches."""
+    """Yield the lines that are not blank, with their numbers from 0, in batches."""
     batch: list[tuple[int, bytes]] = []
     size = 0
     for row, line in enumerate(lines):
@@ -108,9 +108,9 @@ def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple
 
 
 def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator[tuple[int, str]]:
-    """Some lines as JSON texts, with their ascending numbers; see `line_as_json`.
+    """Yield some lines as JSON texts, with their ascending numbers; see `line_as_json`.
 
-    The iterator of the numbers is advanced only as needed.
+    It advances the iterator of the numbers only as needed.
     """
     wanted = iter(rows)
     row = next(wanted, None)
@@ -123,7 +123,7 @@ def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator
 
 
 def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
-    """The JSON object of a line; None if it has none."""
+    """Return the JSON object of a line; None if it has none."""
     try:
         value = loads(line)
     except TooLargeError as error:
@@ -134,8 +134,8 @@ def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
 
 
 def line_as_json(line: bytes) -> str:
-    """A line as JSON text; one that is no JSON object, or is too large, as a JSON string."""
-    with suppress(RecursionError):  # Python reads a little deeper nesting than it writes
+    """Return a line as JSON text; as a JSON string if it is too large, or not an object."""
+    with suppress(RecursionError):  # Python reads slightly deeper nesting than it writes
         if isinstance(value := json_object(line), dict):
             return _object_as_json(line, value)
     return json.dumps(line.decode("utf-8-sig", "replace").rstrip(), ensure_ascii=False)
@@ -151,20 +151,20 @@ def _object_as_json(line: bytes, value: dict[str, Any]) -> str:
 
 
 def _parse_finite(number: str) -> float | str:
-    """A number; NaN and infinity, which JSON lacks, as text."""
+    """Return a number; NaN and infinity, which JSON lacks, as text."""
     value = float(number)
     return value if math.isfinite(value) else str(value)
 
 
 def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> pl.DataFrame:
-    """Numbered JSON objects as a frame of `ROWS`; any other value is marked by its fault."""
+    """Return a frame of `ROWS` from numbered JSON objects; other values are marked as faults."""
     records = [_record(source_file, row, value) for row, value in objects]
     frame = reject_large(pl.DataFrame(records, schema=_UNPARSED, orient="row"))
     return frame.with_columns(created_at=times_from_text(frame.get_column("created_at")))
 
 
 def reject_large(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a frame of `ROWS`, with only the ids of those that are too large."""
+    """Reduce rows of a frame of `ROWS` that are too large to their ids."""
     steps = cast("int | None", frame.get_column("step_types").list.len().max()) or 0
     if frame.estimated_size() <= bounds.TEXT_BYTES and steps <= bounds.VALUES:
         return frame
@@ -190,14 +190,13 @@ def reject_large(frame: pl.DataFrame) -> pl.DataFrame:
 def reader(
     dtype: pl.DataType, text: Callable[[Any], str | None] | None = None
 ) -> Callable[[Any], Any]:
-    """A function that reads a JSON value as a column of a nested type such as those of `TRACE`.
+    """Return a function that reads a JSON value as a column of a nested type of `TRACE`.
 
-    It leaves out all fields that the type lacks. The values that `ROWS` have of a trace stay the
-    same.
+    It leaves out all fields that the type lacks. The trace's values in `ROWS` stay the same.
 
     Args:
-        dtype: of the column.
-        text: reads a string; None for text alone.
+        dtype: type of the column.
+        text: reads a string; None to accept only text.
     """
     if isinstance(dtype, pl.List):
         read_item = reader(cast("pl.DataType", dtype.inner))
@@ -214,7 +213,7 @@ def reader(
 
 
 def value_at(value: Any, path: tuple[str, ...]) -> Any:
-    """The value at the end of a path of names; None if there is none."""
+    """Return the value at the end of a path of names; None if there is none."""
     for name in path:
         if not isinstance(value, _OBJECT):
             return None
@@ -223,7 +222,7 @@ def value_at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def truncated(text: str) -> str:
-    """A JSON text; if it takes more than `RAW_BYTES`, its beginning, as a JSON string."""
+    """Return a JSON text; if it exceeds `RAW_BYTES`, its beginning, as a JSON string."""
     if len(text.encode()) <= bounds.RAW_BYTES:
         return text
     value = json.loads(text) if text.startswith('"') else text
@@ -232,7 +231,7 @@ def truncated(text: str) -> str:
 
 
 def finite(value: Any) -> Any:
-    """The value with NaN and infinity, at any depth, as text: JSON has neither."""
+    """Return the value with NaN and infinity, at any depth, as text: JSON has neither."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -258,20 +257,20 @@ def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
 
 
 def _text(value: Any) -> str | None:
-    """Text, or a whole number as text, as in a Parquet column."""
+    """Return text; a whole number becomes text, as in a Parquet column."""
     if isinstance(value, str):
         return encodable(value)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _id(value: Any) -> str | None:
-    """An id as text; None of one with half a surrogate: without it, several would be one."""
+    """Return an id as text; None for half a surrogate: without it, several ids would be equal."""
     text = _text(value)
     return text if not isinstance(value, str) or text == value else None
 
 
 def _printed(value: Any) -> str | None:
-    """Text as it is, any other value as JSON: a value that is present is never read as absent."""
+    """Return text unchanged, other values as JSON: a present value is never read as absent."""
     if value is None or isinstance(value, str):
         return _text(value)
     return _text(json.dumps(value, ensure_ascii=False, default=str))
@@ -298,7 +297,7 @@ _READ: Mapping[pl.DataType, Callable[[Any], Any]] = {
     pl.Float64(): _number,
     pl.Int64(): _whole,
 }
-# Fields of steps and outcomes that may have any value.
+# Fields of steps and outcomes with values of any type.
 _TEXTS: Mapping[str, Callable[[Any], str | None]] = dict.fromkeys(
     ("type", "content", "input", "output_summary", "result_summary"), _printed
 )
@@ -309,7 +308,7 @@ _READ_AS = {
 
 
 def _readers(fields: Mapping[str, Field]) -> list[tuple[tuple[str, ...], Callable[[Any], Any]]]:
-    """The path of each field, and the function that reads its value."""
+    """Return the path of each field, and the function that reads its value."""
     return [
         (field.path, _READ_AS.get(column, _READ[field.dtype])) for column, field in fields.items()
     ]

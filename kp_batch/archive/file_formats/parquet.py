@@ -1,4 +1,4 @@
-"""Parquet files: columns of any physical type as those of `ROWS`, and rows as JSON."""
+"""Parquet files: columns of any physical type as columns of `ROWS`, and rows as JSON."""
 
 import json
 from collections import deque
@@ -28,16 +28,16 @@ from kp_batch.text import shortened
 _AT_ONCE = 128  # rows as Python objects, which take far more memory than Arrow's
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}
-_FARTHEST = 2**62  # microseconds, either way
+_FARTHEST = 2**62  # microseconds before or after 1970
 _TEXT = (pl.String, pl.Binary, pl.Null)
 
 
 def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
-    """The file's rows, in their order.
+    """Yield the file's rows, in order.
 
     Raises:
-        UnreadableError: a column that is read is missing or of a wrong type, rows are missing, or
-            the file unpacks to too much.
+        UnreadableError: a required column is missing, a column has a wrong type, rows are missing,
+            or the file unpacks to too much.
     """
     rows = ParquetRows(file)
     columns, faults = _expressions(rows.schema)
@@ -46,9 +46,9 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
     all_columns = _AllColumns(rows.batches(batch_rows))
     first = 0
     for batch in rows.batches(batch_rows, is_read):
-        batch.validate(full=True)  # later steps would break on text that is not UTF-8
+        batch.validate(full=True)  # later steps would fail on text that is not UTF-8
         schema = _columns_read(batch.schema)
-        # A cast to the same types copies nothing, but takes as long as to read a small file.
+        # A cast to the same types copies nothing, but takes as long as reading a small file.
         is_same = schema.equals(batch.schema)
         frame = _as_polars(batch if is_same else batch.select(schema.names).cast(schema))
         checked = reject_large(
@@ -59,7 +59,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
                 *columns,
             )
         )
-        release_memory()  # each thread that reads would keep as much as several batches
+        release_memory()  # each reading thread would keep as much as several batches
         yield Batch(checked, partial(all_columns.as_json, first, batch))
         first += len(frame)
         del batch, frame, checked
@@ -79,10 +79,10 @@ class _AllColumns:
         self._first = self._end = 0
 
     def as_json(self, first: int, read: pa.RecordBatch, rows: Sequence[int]) -> Iterator[str]:
-        """Some rows, ascending in all calls, as JSON texts.
+        """Yield some rows, ascending over all calls, as JSON texts.
 
-        If a column is damaged, they are those of `read`: a batch from the row `first` on that has
-        the columns in `ROWS` alone.
+        If a column is damaged, they come from `read` instead: a batch that begins at row `first`
+        and only has the columns in `ROWS`.
         """
         pending = deque(rows)
         while pending:
@@ -93,7 +93,7 @@ class _AllColumns:
             yield from _texts(batch, indices)
 
     def _batch_of(self, row: int) -> tuple[int, pa.RecordBatch] | None:
-        """The number of the first row of a row's batch, and the batch; None if it is damaged."""
+        """Return the number of a batch's first row, and the batch with `row`; None if damaged."""
         while self._batch is None or row >= self._end:
             try:
                 self._batch = next(self._batches, None)
@@ -108,13 +108,13 @@ class _AllColumns:
 
 
 def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[tuple[int, str]]:
-    """Some rows as JSON texts with all their columns, and their numbers; see `Format`.
+    """Yield some rows as JSON texts with all their columns, and their numbers.
 
-    The iterator of the numbers is advanced only as needed.
+    See `FileFormat`. It advances the iterator of the numbers only as needed.
 
     Raises:
         pa.ArrowException: a column is damaged.
-        OSError: likewise, or the disk or the network failed.
+        OSError: a column is damaged, or the disk or the network failed.
     """
     wanted = iter(rows)
     row = next(wanted, None)
@@ -136,7 +136,7 @@ def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 
 
 def _texts(batch: pa.RecordBatch, rows: list[int]) -> list[str]:
-    """Some rows of a batch as JSON texts."""
+    """Return some rows of a batch as JSON texts."""
     if not rows:
         return []
     chosen = batch.take(pa.array(rows))
@@ -155,14 +155,14 @@ def _json(row: dict[str, Any], *, allow_nan: bool = True) -> str:
 
 
 def _json_value(value: Any) -> str | float:
-    """A value that JSON lacks, as one that is read as the same value."""
+    """Return a value that JSON lacks in a form that is read as the same value."""
     if isinstance(value, Decimal):
         return float(value)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """An Arrow value in Python; one that Python cannot represent, as Arrow stores it."""
+    """Return an Arrow value in Python; if Python cannot represent it, as Arrow stores it."""
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.StructScalar):
@@ -182,7 +182,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 @dataclass(frozen=True)
 class _Kind:
-    """The Parquet types that one type of `ROWS` is read from, and how."""
+    """The Parquet types that a type of `ROWS` can be read from, and how."""
 
     expected: str
     accepts: Callable[[pl.DataType], bool]
@@ -195,7 +195,7 @@ def _is_text(dtype: pl.DataType) -> bool:
 
 def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Datetime | pl.Date):
-        # With or without a zone, the count is in UTC. Far outside all calendars it is no time.
+        # With or without a zone, the count is in UTC. Far outside all calendars it is not a time.
         count = value.to_physical().cast(pl.Int64)
         unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
         if unit == "ns":
@@ -229,7 +229,7 @@ _KINDS: Mapping[pl.DataType, _Kind] = {
 
 
 def is_read(column: str) -> bool:
-    """Whether a leaf column of a Parquet file, by its dotted physical path, is read."""
+    """Whether a leaf column of a Parquet file is read, by its dotted physical path."""
     parts = tuple(column.split("."))
     if parts[0] != STEPS:
         return any(field.path[: len(parts)] == parts for field in FIELDS.values())
@@ -240,27 +240,27 @@ def is_read(column: str) -> bool:
 
 
 def _columns_read(schema: pa.Schema) -> pa.Schema:
-    """The top-level columns with values that are read, in types that Polars supports."""
+    """Return the top-level columns that are read, in types that Polars supports."""
     roots = {STEPS, *(field.path[0] for field in FIELDS.values())}
     columns = (column for column in schema if column.name in roots)
     return pa.schema([column.with_type(_supported(column.type)) for column in columns])
 
 
 def _supported(dtype: pa.DataType) -> pa.DataType:
-    """A type that Polars supports."""
+    """Return a type that Polars supports."""
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_supported(field.type)) for field in dtype])
     return pa.float64() if pa.types.is_decimal256(dtype) else dtype
 
 
-# The files of an archive have few schemas; this takes as long as to read 500 rows.
+# The files of an archive have few schemas; making this takes as long as reading 500 rows.
 @lru_cache(maxsize=100)
 def _expressions(file_schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
-    """The expressions that read a file of this schema.
+    """Return the expressions that read a file of this schema.
 
     Returns:
-        An expression for each column of `ROWS` that the file has, in their order, and all faults of
-        the schema, those of one code together.
+        An expression for each column of `ROWS` in the file, in their order; and all faults of the
+        schema, with faults of one code merged.
     """
     schema = _as_polars(_columns_read(file_schema).empty_table()).schema
     faults: list[Fault] = []
@@ -276,7 +276,7 @@ def _expressions(file_schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
 
 
 def _merge(faults: list[Fault]) -> list[Fault]:
-    """One fault for each code; the message of a missing column is its name until then."""
+    """Merge faults by code; before, the message of a missing column is its name."""
     missing = ", ".join(fault.message for fault in faults if fault.code == MISSING_COLUMN)
     wrong = "; ".join(fault.message for fault in faults if fault.code == WRONG_COLUMN_TYPE)
     merged = [Fault(MISSING_COLUMN, f"no column {missing}")] if missing else []
@@ -286,7 +286,7 @@ def _merge(faults: list[Fault]) -> list[Fault]:
 
 
 def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType]:
-    """The steps as a list of structs, and the struct's type."""
+    """Return the steps as a list of structs, and the struct's type."""
     absent = pl.Struct({"type": pl.Null})
     dtype = schema.get(STEPS)
     if isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
@@ -301,7 +301,7 @@ def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType
 def _resolve(
     field: Field, start: pl.Expr | None, dtype: pl.DataType, faults: list[Fault], prefix: str
 ) -> pl.Expr:
-    """Follow the field's path. An absent value is read as null; a wrong type is a fault."""
+    """Follow a field's path; an absent value is null, a wrong type is a fault."""
     name = prefix + ".".join(field.path)
     value = start
     for part in field.path:
@@ -317,7 +317,7 @@ def _resolve(
         member = inner.get(part, pl.Null())
         dtype = member if isinstance(member, pl.DataType) else member()
     if dtype == pl.Null:
-        # One null for each step, as `start` itself is never null there.
+        # One null for each step, since `start` itself is never null there.
         return pl.lit(None) if start is None else pl.when(start.is_null()).then(pl.lit(""))
     kind = _KINDS[field.dtype]
     if not kind.accepts(dtype):

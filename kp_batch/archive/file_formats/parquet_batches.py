@@ -13,10 +13,10 @@ from kp_batch.archive.file_formats.json import BATCH_BYTES
 from kp_batch.errors import Fault, UnreadableError
 from kp_batch.stopping import look
 
-_READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
-_ROWS = 128  # to decode before they are measured: a row may take far more than those before it
+_READ_AHEAD = 1 << 20  # bytes per column; without a limit, pyarrow reads whole row groups ahead
+_ROWS = 128  # to decode before they are measured: a row may take far more than earlier ones
 _MAGIC = b"PAR1"
-_END_BYTES = 8  # of a file: the size of its footer, and a name
+_END_BYTES = 8  # at the end of a file: the size of its footer, and a magic word
 _ARROW_SCHEMA = b"\x18\x0cARROW:schema\x18"  # in a footer: the name of a text, which follows
 
 
@@ -24,11 +24,12 @@ class ParquetRows:
     """The rows of a Parquet file.
 
     Attributes:
-        schema: of all columns.
-        number: of the rows, as the file states it.
+        schema: schema of all columns.
+        number: number of rows, as the file states it.
 
     Raises:
-        UnreadableError: by its footer, the file unpacks to too much, or has too many columns.
+        UnreadableError: according to its footer, the file unpacks to too much, or has too many
+            columns.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -52,10 +53,10 @@ class ParquetRows:
     def batches(
         self, most: int, is_wanted: Callable[[str], bool] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of at most `BATCH_BYTES`, unless a single row takes more.
+        """Yield all rows, in batches of at most `BATCH_BYTES`, unless a single row takes more.
 
         Args:
-            most: the greatest number of rows of a batch.
+            most: maximal rows of a batch.
             is_wanted: whether to read a leaf column, by its dotted physical path; None for all.
 
         Raises:
@@ -68,7 +69,7 @@ class ParquetRows:
                 parts, size, rows = list[pa.RecordBatch](), 0, 0
             parts.append(part)
             size, rows = size + part.nbytes, rows + len(part)
-            if rows >= most:  # not with the next part: that may be damaged
+            if rows >= most:  # not with the next part: it may be damaged
                 yield pa.concat_batches(parts)
                 parts, size, rows = list[pa.RecordBatch](), 0, 0
         if parts:
@@ -77,24 +78,24 @@ class ParquetRows:
     def _parts(
         self, most: int, is_wanted: Callable[[str], bool] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Small batches of rows."""
+        """Yield small batches of rows."""
         unpacked = 0
-        # Without threads, as the parts of an archive are read in threads.
+        # Without threads, since the parts of an archive are read in threads.
         for batch in self._parquet.iter_batches(
             batch_size=min(most, _ROWS), columns=self._leaves(is_wanted), use_threads=False
         ):
             look()
             unpacked += batch.nbytes
-            self._check_unpacked(unpacked)  # which may be more than the footer states
-            # Without a writer's notes, at bytes in which Polars panics.
+            self._check_unpacked(unpacked)  # may exceed what the footer states
+            # Without the writer's metadata: some of its bytes make Polars panic.
             yield from _halved(batch.replace_schema_metadata())
 
     def _leaves(self, is_wanted: Callable[[str], bool] | None) -> list[str]:
-        """The physical columns that are wanted."""
+        """Return the physical columns to read."""
         schema = self._parquet.schema
         leaves = (schema.column(index) for index in range(len(schema)))
-        # pyarrow 26 reads too few values of a null column in a list of structs; without it all is
-        # null.
+        # pyarrow 26 reads too few values of a null column in a list of structs; without the column,
+        # all values are null.
         return [
             leaf.path
             for leaf in leaves
@@ -108,16 +109,16 @@ class ParquetRows:
 
 
 def release_memory() -> None:
-    """Give back the memory that Arrow keeps in this thread for what it may read later."""
+    """Release the memory that Arrow keeps in this thread for later reads."""
     pa.default_memory_pool().release_unused()
 
 
 def _plain_metadata(file: IO[bytes], size: int) -> pq.FileMetaData | None:
-    """The footer without the Arrow types that a writer has left in it; None if it has none.
+    """Return the footer without the writer's Arrow types; None if it has none.
 
-    They change no value, only how it lies in memory: as a dictionary with keys of any type, as a
-    view, as an extension. Of all these hardly two are supported in the same places, and some end
-    the process. Parquet's own types are few.
+    These types change no value, only its form in memory: a dictionary with keys of any type, a
+    view, an extension. Hardly two of them are supported in the same places, and some crash the
+    process. Parquet's own types are few.
     """
     file.seek(max(size - _END_BYTES, 0))
     length = int.from_bytes(file.read(_END_BYTES)[:4], "little")
@@ -130,7 +131,7 @@ def _plain_metadata(file: IO[bytes], size: int) -> pq.FileMetaData | None:
 
 
 def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Halve a batch until no part takes more than `BATCH_BYTES`, or it is one row."""
+    """Halve a batch until each part takes at most `BATCH_BYTES`, or is one row."""
     if batch.nbytes <= BATCH_BYTES or len(batch) == 1:
         yield batch
         return
