@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from kp_batch.errors import UnreadableError
 from kp_batch.magic_bytes import binary_kind
-from kp_batch.stopping import look
+from kp_batch.stopping import raise_if_unwanted
 
 LINE_BYTES = 64 << 20  # a JSON line, a protobuf message, or a JSON document of one trace
 TEXT_BYTES = 16 << 20  # one value, in UTF-8
@@ -92,7 +92,7 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file, each cut to `LINE_BYTES + 1`, which is too large as well."""
     limit = LINE_BYTES + 1
     while line := file.readline(limit):
-        look()
+        raise_if_unwanted()
         yield line
         while len(line) >= min(limit, _SKIPPED_BYTES) and not line.endswith(b"\n"):
             line = file.readline(_SKIPPED_BYTES)

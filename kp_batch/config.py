@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from kp_batch.project import ProjectFile, load_project
-from kp_batch.settings import ONE_OR_MORE, Limits, Metavar, RunOptions, Settings, Table
+from kp_batch.settings import ONE_OR_MORE, Limits, Metavar, RunOptions, Settings, SettingsModel
 from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
@@ -50,7 +50,7 @@ def _as_form(schema: dict[str, Any]) -> None:
             each["description"] += " By default, the warehouse's value."
 
 
-class Places(Table):
+class Places(SettingsModel):
     """What a project's file has before its tables, and that file."""
 
     project: GivenProject = Field(

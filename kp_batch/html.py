@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any, cast
 
-from kp_batch.rendering import Beside, Facts, Head, Part, Spans, Table, as_text
+from kp_batch.rendering import Facts, Head, Part, SideBySide, Spans, Table, as_text
 from kp_batch.text import printable, printable_lines, some_of
 
 _ROWS = 50  # of a table that are shown, and as many more of those that stand out
@@ -38,8 +38,8 @@ max-width:none;font-weight:400;white-space:nowrap}
 & .bar{min-width:8em}
 & .bar i{display:block;height:.6em;margin-top:.4em;min-width:1px;\
 background:currentColor;opacity:.45}
-& .beside{display:flex;flex-wrap:wrap;gap:.5em 1.5em;margin:.3em 0 .7em}
-& .beside div{flex:1 1 17em;min-width:0;white-space:pre-wrap;padding-left:.7em;\
+& .pair{display:flex;flex-wrap:wrap;gap:.5em 1.5em;margin:.3em 0 .7em}
+& .pair div{flex:1 1 17em;min-width:0;white-space:pre-wrap;padding-left:.7em;\
 border-left:2px solid color-mix(in srgb,currentColor 25%,transparent)}
 & mark{background:color-mix(in srgb,currentColor 18%,transparent);color:inherit}
 """
@@ -136,14 +136,14 @@ def _html(part: Part) -> str:
         return _facts(part)
     if isinstance(part, Table):
         return _table(part)
-    if isinstance(part, Beside):
-        return _beside(part)
+    if isinstance(part, SideBySide):
+        return _side_by_side(part)
     kind = "head" if isinstance(part, Head) else "line more" if part[:1] == " " else "line"
     return f'<div class="{kind}">{escaped(part.strip())}</div>' if part.strip() else ""
 
 
-def _beside(part: Beside) -> str:
-    texts = f'<div class="beside">{_spans(part.left)}{_spans(part.right)}</div>'
+def _side_by_side(part: SideBySide) -> str:
+    texts = f'<div class="pair">{_spans(part.left)}{_spans(part.right)}</div>'
     is_open = " open" if part.is_first else ""
     return f"<details{is_open}><summary>{escaped(part.about)}</summary>{texts}</details>"
 

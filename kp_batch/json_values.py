@@ -6,7 +6,7 @@ from typing import Any, cast
 
 
 @dataclass(frozen=True)
-class Number:
+class Bounds:
     """The bounds of a number, which are allowed themselves."""
 
     least: int
@@ -19,7 +19,7 @@ class Number:
         return is_number and not isinstance(value, bool) and self.least <= value <= self.most
 
 
-SHARE = Number(0, 1)
+SHARE = Bounds(0, 1)
 
 
 def is_text(value: Any) -> bool:

@@ -1,10 +1,10 @@
 """All output for the user: answers, log lines, and a progress bar in a terminal.
 
-Who hears a message depends on the context in which it is told, and the threads of a run have its
-context: several runs of a process do not hear each other. Besides, it is a record of the logger
-"kp_batch", for whoever configures logging; where nobody does, it is printed nowhere.
+Listeners hear the messages of their own context. The threads of a run share its context, so that
+several runs in one process do not hear each other. Each message is also a record of the logger
+"kp_batch"; if nobody configures logging, it is printed nowhere.
 
-A long command has copies of the user's stdout and stderr, apart from where libraries print.
+A long command keeps copies of the user's stdout and stderr, apart from what libraries print to.
 """
 
 import logging
@@ -21,13 +21,13 @@ from kp_batch.text import count_of, drawn, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LOG = logging.getLogger("kp_batch")
-# Without a handler, Python prints warnings where nobody configures logging.
+# Without a handler, Python prints warnings if nobody configures logging.
 _LOG.addHandler(logging.NullHandler())
 
 
 @dataclass
 class _Streams:
-    """The user's stdout and stderr: shared by the contexts that are copies of one."""
+    """The user's stdout and stderr, shared by all copies of one context."""
 
     out: TextIO | None
     err: TextIO | None
@@ -41,38 +41,38 @@ _BARS: ContextVar[bool | None] = ContextVar("bars", default=None)  # None: as a 
 
 
 def set_user_streams(out: TextIO | None, err: TextIO | None) -> None:
-    """Make these the user's stdout and stderr in this context, whatever `sys` has."""
+    """Set the user's stdout and stderr of this context; `sys` stays as it is."""
     _STREAMS.set(_Streams(out, err))
 
 
 def user_out() -> TextIO | None:
-    """The user's stdout; None if it is closed."""
+    """Return the user's stdout; None if it is closed."""
     streams = _STREAMS.get()
     return streams.out if streams else sys.stdout
 
 
 def user_err() -> TextIO | None:
-    """The user's stderr; None if it is closed."""
+    """Return the user's stderr; None if it is closed."""
     streams = _STREAMS.get()
     return streams.err if streams else sys.stderr
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a text for the user, at once: on stdout, or on stderr, and a new line unless told.
+    """Print a text for the user at once, on stdout or stderr.
 
     Raises:
         BrokenPipeError: nobody reads the stream any more.
         ResourceError: it cannot be written.
     """
     stream = user_err() if err else user_out()
-    if stream is None:  # print would take another
+    if stream is None:  # print would use another stream
         return
     with writing_to("stderr" if err else "stdout"):
         print(drawn(text, stream), file=stream, end="\n" if nl else "", flush=True)
 
 
 def echo_result(text: str) -> None:
-    """Print on stdout the result of what is done: it stands, whether anybody reads it or not.
+    """Print the result of finished work on stdout; ignore a reader that has gone.
 
     Raises:
         ResourceError: it cannot be written.
@@ -88,7 +88,7 @@ def echo_result(text: str) -> None:
 
 @contextmanager
 def writing_to(name: str) -> Generator[None]:
-    """Name the stream in the error where writing to it fails.
+    """Name the stream in the error if writing to it fails.
 
     Raises:
         BrokenPipeError: nobody reads the stream any more.
@@ -104,29 +104,36 @@ def writing_to(name: str) -> Generator[None]:
 
 
 def info(message: str, *, always: bool = False, in_brief: bool = False) -> None:
-    """Log what the command does, which `show_only_new_warnings` leaves out unless `always`.
+    """Log what the command does.
 
-    In brief is what other lines tell at length: it is shown where these are left out.
+    Args:
+        message: the text.
+        always: whether `show_only_new_warnings` shows it, too.
+        in_brief: whether it sums up other lines: it is shown only if these are left out.
     """
-    _tell(logging.INFO, message, always=always or in_brief, in_brief=in_brief)
+    _log(logging.INFO, message, always=always or in_brief, in_brief=in_brief)
 
 
-def warn(message: str, *, repeated: bool = False, standing: bool = False) -> None:
-    """Log a warning, which may be one of the run before, too: see `show_only_new_warnings`.
+def warn(message: str, *, repeated: bool = False, recurring: bool = False) -> None:
+    """Log a warning.
 
-    A standing one is of what stays until somebody mends it: see `remembering`.
+    Args:
+        message: the text.
+        repeated: whether an earlier run gave it, too; see `show_only_new_warnings`.
+        recurring: whether each run gives it until somebody fixes the cause; see
+            `recurring_warnings`.
     """
-    _tell(logging.WARNING, message, repeated=repeated, standing=standing)
+    _log(logging.WARNING, message, repeated=repeated, recurring=recurring)
 
 
-def _tell(level: int, message: str, **kinds: bool) -> None:
+def _log(level: int, message: str, **kinds: bool) -> None:
     path, line, function, _ = _LOG.findCaller(stacklevel=3)
     text = (printable_lines(message),)
     _pass_on(_LOG.makeRecord(_LOG.name, level, path, line, "%s", text, None, function, kinds))
 
 
 def _pass_on(record: logging.LogRecord) -> None:
-    """Let who listens in this context hear a message, whatever logging leaves out; log it."""
+    """Pass a message to the listeners of this context, whatever its level, and log it."""
     for hear in _HEARERS.get():
         hear(record)
     if _LOG.isEnabledFor(record.levelno):
@@ -135,7 +142,7 @@ def _pass_on(record: logging.LogRecord) -> None:
 
 @contextmanager
 def _heard_by(hear: Callable[[logging.LogRecord], object]) -> Generator[None]:
-    """Let a function hear the messages of this context meanwhile, before they are logged."""
+    """Pass each message of this context to a function before it is logged."""
     token = _HEARERS.set((*_HEARERS.get(), hear))
     try:
         yield
@@ -145,10 +152,10 @@ def _heard_by(hear: Callable[[logging.LogRecord], object]) -> Generator[None]:
 
 @contextmanager
 def listening(*, progress: bool = False) -> Generator[list[str]]:
-    """Collect the warnings of the work meanwhile, in its threads as well, as no command does it.
+    """Collect the warnings of work that no command started, including those of its threads.
 
     Args:
-        progress: whether its progress bars are shown: a notebook's, or on stderr.
+        progress: whether to show progress bars, in a notebook or on stderr.
     """
     warnings: list[str] = []
 
@@ -165,30 +172,30 @@ def listening(*, progress: bool = False) -> Generator[list[str]]:
 
 
 @contextmanager
-def remembering(told: Collection[str]) -> Generator[list[str]]:
-    """Collect the SHA-256 of standing warnings meanwhile; those of before are repeated."""
+def recurring_warnings(known: Collection[str]) -> Generator[list[str]]:
+    """Collect the SHA-256 of recurring warnings, and mark the known ones as repeated."""
     from hashlib import sha256
 
     digests: list[str] = []
 
     def note(record: logging.LogRecord) -> None:
-        if getattr(record, "standing", False):
+        if getattr(record, "recurring", False):
             digests.append(sha256(record.getMessage().encode()).hexdigest())
-            record.__dict__["repeated"] = digests[-1] in told
+            record.__dict__["repeated"] = digests[-1] in known
 
     with _heard_by(note):
         yield digests
 
 
 def add_handler(handler: logging.Handler) -> None:
-    """Send the log to a handler from now on, and no longer to those of the root logger."""
+    """Send the log to a handler, and no longer to those of the root logger."""
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.INFO)
     _LOG.propagate = False
 
 
 def show_on_stderr() -> None:
-    """Show the log on stderr from now on, as the command line does."""
+    """Show the log on stderr, as the command line does."""
     handler = _OnStderr(user_err())
     handler.setFormatter(_Line())
     handler.addFilter(_is_at_length)
@@ -196,7 +203,7 @@ def show_on_stderr() -> None:
 
 
 def show_only_new_warnings() -> None:
-    """Show on stderr from now on only what is new: see `warn` and `info`."""
+    """Show only what is new on stderr; see `warn` and `info`."""
     for handler in _LOG.handlers:
         if isinstance(handler, _OnStderr):
             handler.removeFilter(_is_at_length)
@@ -205,20 +212,20 @@ def show_only_new_warnings() -> None:
 
 @contextmanager
 def capture() -> Generator[list[logging.LogRecord]]:
-    """Collect the log records meanwhile, for another process to repeat."""
+    """Collect the log records, for another process to repeat."""
     records: list[logging.LogRecord] = []
     with _heard_by(records.append):
         yield records
 
 
 def replay_log(records: Iterable[logging.LogRecord]) -> None:
-    """Log here what another process logged."""
+    """Log the records of another process."""
     for record in records:
         _pass_on(record)
 
 
 class _OnStderr(logging.StreamHandler[TextIO]):
-    """The log that the user sees; unless only what is new is shown, progress bars are, too."""
+    """The log that the user sees; with it come progress bars, unless only what is new is shown."""
 
 
 def _is_at_length(record: logging.LogRecord) -> bool:
@@ -232,7 +239,7 @@ def _is_new(record: logging.LogRecord) -> bool:
 
 
 def _shows_bars() -> bool:
-    """Whether bars are asked for; a command shows them in a terminal, unless it is quiet."""
+    """Whether to show bars: on request, or in a terminal unless the command is quiet."""
     if (is_asked := _BARS.get()) is not None:
         return is_asked
     of_command = [each for each in _LOG.handlers if isinstance(each, _OnStderr)]
@@ -253,7 +260,7 @@ def _is_terminal() -> bool:
 def _bar(label: str, total: int, unit: str) -> Any:
     from importlib.util import find_spec
 
-    if _BARS.get() and find_spec("ipywidgets"):  # without, tqdm.auto warns of that in a notebook
+    if _BARS.get() and find_spec("ipywidgets"):  # without it, tqdm.auto warns in a notebook
         from tqdm.auto import tqdm
     else:
         from tqdm import tqdm
@@ -268,7 +275,7 @@ class _Line(logging.Formatter):
 
 
 class Progress:
-    """Shows how far a step is, with its rate and the time left."""
+    """Show the progress of a step, with its rate and the time left."""
 
     def __init__(self, label: str, total: int, unit: str, *, at_once: bool) -> None:
         self._bar = _bar(label, total, unit) if _shows_bars() else None
@@ -302,12 +309,13 @@ class Progress:
 
 
 def progress(label: str, total: int, unit: str, *, at_once: bool = True) -> closing[Progress]:
-    """Show a step until it ends.
+    """Show the progress of a step until it ends.
 
     Args:
-        label: the verb.
+        label: a verb, such as `embed`.
         total: the number of units.
         unit: their noun in the singular.
-        at_once: without a bar, whether to log the step's begin, and not only how far a long one is.
+        at_once: whether to log the beginning of the step if no bar is shown. Otherwise only long
+            steps are logged.
     """
     return closing(Progress(label, total, unit, at_once=at_once))

@@ -62,7 +62,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideBySide:
     """Two texts side by side, and a line about them; spans that both share stand in «»."""
 
     about: str
@@ -71,7 +71,7 @@ class Beside:
     right: Spans
 
 
-Part = str | Facts | Table | Beside  # a plain text is a line, an empty one a blank line
+Part = str | Facts | Table | SideBySide  # a plain text is a line, an empty one a blank line
 
 
 def as_lines(parts: Iterable[Part]) -> Iterator[str]:
@@ -84,7 +84,7 @@ def as_lines(parts: Iterable[Part]) -> Iterator[str]:
         elif isinstance(part, Table):
             yield from _table_lines(part)
         else:
-            yield from _lines_beside(part)
+            yield from _lines_side_by_side(part)
 
 
 def as_text(parts: Iterable[Part]) -> str:
@@ -103,7 +103,7 @@ def _table_lines(table: Table) -> Iterator[str]:
             yield f"    {note}"
 
 
-def _lines_beside(texts: Beside) -> Iterator[str]:
+def _lines_side_by_side(texts: SideBySide) -> Iterator[str]:
     yield texts.about
     width = (_LINE - 11) // 2
     columns = (_wrapped(spans, width) for spans in (texts.left, texts.right))

@@ -203,7 +203,7 @@ def option_of(place: Place) -> str:
     return f"--{field_of(place).replace('_', '-')}" if place else ""
 
 
-class Table(BaseModel):
+class SettingsModel(BaseModel):
     """Settings by their names, and no others."""
 
     # Most commands check values of few tables: the checks of a table are made at its first use.
@@ -241,7 +241,7 @@ class Table(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
-class SettingsTable(Table):
+class SettingsTable(SettingsModel):
     """`[settings]`: what `Settings` has besides weights and audits, which are tables themselves."""
 
     embedder: Annotated[str, AfterValidator(_with_absolute_folder)] = Field(
@@ -289,7 +289,7 @@ class Settings(SettingsTable):
     )
 
 
-class RunOptions(Table):
+class RunOptions(SettingsModel):
     """`[run]`: how runs are made."""
 
     exclude: Annotated[tuple[Glob, ...], ONE_OR_MORE] = Field(
@@ -320,7 +320,7 @@ class RunOptions(Table):
     )
 
 
-class Limits(Table):
+class Limits(SettingsModel):
     """`[limits]`: a run that exceeds one fails, and publishes nothing."""
 
     max_reject_share: Share = Field(
@@ -356,7 +356,7 @@ class Limits(Table):
     )
 
 
-class ProjectTables(Table):
+class ProjectTables(SettingsModel):
     """The tables of a project's file, besides those of profiles and audits."""
 
     settings: SettingsTable = Field(default_factory=SettingsTable)
@@ -386,7 +386,7 @@ def _place(place: Place) -> str:
 
 
 # The tables whose values are of a run, by their names in the file.
-TABLES: Mapping[str, type[Table]] = {
+TABLES: Mapping[str, type[SettingsModel]] = {
     "settings": SettingsTable,
     "run": RunOptions,
     "limits": Limits,

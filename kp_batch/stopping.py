@@ -1,8 +1,8 @@
-"""Work that is over before its end: parts that nobody waits for any more, and Ctrl-C.
+"""Stop work early: after Ctrl-C, or when nobody waits for its result any more.
 
-Work is done in threads, which nothing interrupts: between its batches it looks whether it is still
-wanted. The main thread only waits for it. So Ctrl-C interrupts the wait alone, and no signal comes
-while the work clears up.
+Work runs in threads, which nothing can interrupt, so it checks between its batches whether it is
+still wanted. The main thread only waits. Ctrl-C therefore interrupts the wait alone, and no signal
+arrives while the work cleans up.
 """
 
 import sys
@@ -18,58 +18,58 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_AT_ONCE_S = 0.2  # to wait, until the next look
+_AT_ONCE_S = 0.2  # the longest wait between two checks
 _SOON_S = 0.02  # until queries are stopped again
-STOP_TIMEOUT_S = 10.0  # after Ctrl-C, for the work to clear up
+STOP_TIMEOUT_S = 10.0  # for the work to clean up after Ctrl-C
 
 
 class UnwantedError(BaseException):
-    """Nobody waits for this part: no failure, which is tried again, or makes a file unreadable."""
+    """Nobody waits for this part any more. Not a failure: it is neither retried nor reported."""
 
 
 class Parts:
-    """Work in threads that is wanted until whoever began it leaves: see `parts_in_threads`."""
+    """Work in threads, wanted until its caller stops waiting; see `parts_in_threads`."""
 
     def __init__(self, number: int) -> None:
         self._within = None if _clears_up() else _PARTS.get()
         self._ended = threading.Event()
         self._pool = ThreadPoolExecutor(number)
         self._stops: list[Callable[[], object]] = []
-        self._at_work: list[object] = []  # which of them are
+        self._at_work: list[object] = []  # the parts that are running
 
     @property
     def are_wanted(self) -> bool:
-        """Whether somebody waits for them; not where they are parts of an unwanted part."""
+        """Whether somebody waits for them; False if the part that began them is unwanted."""
         within = self._within
         return not self._ended.is_set() and (within is None or within.are_wanted)
 
     def begin(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Begin a part as soon as a thread is free, in a copy of this context."""
+        """Run a part as soon as a thread is free, in a copy of this context."""
         return self._pool.submit(copy_context().run, self._do, work, *args, **kwargs)
 
     def _do(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         _PARTS.set(self)
         self._at_work.append(work)
         try:
-            look()
+            raise_if_unwanted()
             return work(*args, **kwargs)
         finally:
             self._at_work.remove(work)
 
     def end(self) -> None:
-        """Begin no more of them, stop queries, and have those under way end where they look."""
+        """Begin no more parts and stop queries; running parts end at their next check."""
         self._ended.set()
         for stop in [*self._stops]:
             stop()
 
     def join(self) -> None:
-        """Wait until none is at work."""
+        """Wait until no part is running."""
         self._pool.shutdown(cancel_futures=True)
 
     def leave(self) -> None:
-        """End them, and wait until none is at work, but no longer than `STOP_TIMEOUT_S`.
+        """End the parts, and wait at most `STOP_TIMEOUT_S` until none is running.
 
-        Whoever presses Ctrl-C again waits as well.
+        Another Ctrl-C does not shorten the wait.
         """
         until = time.monotonic() + STOP_TIMEOUT_S
         while self._at_work and time.monotonic() < until:
@@ -96,7 +96,7 @@ _PARTS: ContextVar[Parts | None] = ContextVar("parts", default=None)
 
 
 def _clears_up() -> bool:
-    """Whether this thread clears up after work that is over before its end."""
+    """Whether this thread is cleaning up after work that was stopped."""
     error = sys.exception()
     while error:
         if isinstance(error, KeyboardInterrupt | UnwantedError):
@@ -105,8 +105,8 @@ def _clears_up() -> bool:
     return False
 
 
-def look() -> None:
-    """End this part if nobody waits for it any more; to be called between the batches of a part.
+def raise_if_unwanted() -> None:
+    """End this part if nobody waits for it any more. Parts call this between their batches.
 
     Raises:
         UnwantedError: nobody does.
@@ -116,38 +116,38 @@ def look() -> None:
 
 
 def pause(seconds: float) -> None:
-    """Wait, no longer than this part is wanted.
+    """Sleep for `seconds`, or until nobody waits for this part any more.
 
     Raises:
         UnwantedError: nobody waits for it any more.
     """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        look()
+        raise_if_unwanted()
         time.sleep(min(left, _AT_ONCE_S))
 
 
 def result_of(future: Future[R]) -> R:
-    """The result of a part.
+    """Return the result of a part.
 
-    The wait is cut: Polars has the system go on with one without an end after an interrupt, which
-    would not be noticed.
+    It waits in short steps: with Polars loaded, the system resumes an endless wait after an
+    interrupt, and nobody would notice the interrupt.
 
     Raises:
-        UnwantedError: nobody waits for the part any more that waits for this one.
+        UnwantedError: nobody waits any more for the part that called this.
     """
     while not future.done():
-        look()
+        raise_if_unwanted()
         wait([future], _AT_ONCE_S)
     try:
         return future.result()
     finally:
-        del future  # its error would hold it, and it its error
+        del future  # breaks the reference cycle between the future and its error
 
 
 @contextmanager
 def parts_in_threads(number: int) -> Generator[Parts]:
-    """Do parts in so many threads, none of which is at work any more at the end."""
+    """Run parts in `number` threads; on exit none of them is running any more."""
     parts = Parts(number)
     try:
         yield parts
@@ -158,13 +158,13 @@ def parts_in_threads(number: int) -> Generator[Parts]:
 
 @contextmanager
 def waited_for(lock: threading.Lock) -> Generator[None]:
-    """Hold a lock that a part of somebody else may have for long; an unwanted one waits no longer.
+    """Hold a lock that others may hold for long; stop waiting once this part is unwanted.
 
     Raises:
         UnwantedError: nobody waits for this part any more.
     """
     while not lock.acquire(timeout=_AT_ONCE_S):
-        look()
+        raise_if_unwanted()
     try:
         yield
     finally:
@@ -173,10 +173,10 @@ def waited_for(lock: threading.Lock) -> Generator[None]:
 
 @contextmanager
 def stopped_by(stop: Callable[[], object]) -> Generator[None]:
-    """Have a library stopped, such as a query of DuckDB, once nobody waits for this part any more.
+    """Call `stop`, such as DuckDB's interrupt, once nobody waits for this part any more.
 
     Raises:
-        UnwantedError: nobody does, in place of the library's error.
+        UnwantedError: nobody does; it replaces the library's error.
     """
     if parts := _PARTS.get():
         with parts.stopped_by(stop):
@@ -186,10 +186,10 @@ def stopped_by(stop: Callable[[], object]) -> Generator[None]:
 
 
 def interruptible(work: Callable[P, R]) -> Callable[P, R]:
-    """Have Ctrl-C end some work: it is done in a thread, for which the main thread waits.
+    """Let Ctrl-C end some work, by running it in a thread for which the main thread waits.
 
-    KeyboardInterrupt is raised once the work has cleared up. What hangs, as in a disk that does not
-    answer, is left alone after `STOP_TIMEOUT_S`, and ends where it looks next.
+    KeyboardInterrupt is raised once the work has cleaned up. Work that hangs, for example on a disk
+    that does not answer, is abandoned after `STOP_TIMEOUT_S`; it ends at its next check.
     """
 
     @wraps(work)

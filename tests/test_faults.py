@@ -10,7 +10,7 @@ from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import faults_of, unknown_key
 from kp_batch.imports.import_config import ImportConfig
-from kp_batch.settings import Table
+from kp_batch.settings import SettingsModel
 
 VALUES = (
     *(True, 0, -1, 1.5, float("nan"), 1 << 70, "", "x", "1", "false"),
@@ -32,7 +32,7 @@ def told(model: type[BaseModel], values: dict[str, Any]) -> str:
     try:
         if model is Rules:
             load_rules(None, values)
-        elif issubclass(model, Table):
+        elif issubclass(model, SettingsModel):
             model.checked({**REQUIRED[model], **values})
         else:
             model.model_validate({**REQUIRED[model], **values})

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kp_batch.html import Displayed, card, fields_of
-from kp_batch.rendering import Beside, Facts, Head, Part, Row, Table, TextSpan, as_lines, as_text
+from kp_batch.rendering import (
+    Facts,
+    Head,
+    Part,
+    Row,
+    SideBySide,
+    Table,
+    TextSpan,
+    as_lines,
+    as_text,
+)
 from kp_batch.text import printable
 from tests.support.read.html import Shown, is_harmless
 
@@ -59,7 +69,7 @@ def test_a_text_is_shown_as_in_a_terminal_wherever_it_stands(text: str) -> None:
         f"  {text}",
         Facts([(text, text)]),
         Table([{text: text, "b": text}], marked={0}, remarks=[text], notes=[text]),
-        Beside(
+        SideBySide(
             text,
             is_first=True,
             left=[TextSpan(text, shared=True)],
@@ -132,7 +142,7 @@ def test_a_table_without_rows_is_nothing_in_both() -> None:
 
 def test_texts_stand_side_by_side_and_those_of_the_first_are_open() -> None:
     first, second = (
-        Beside(
+        SideBySide(
             about,
             is_first=about == "one",
             left=[TextSpan("both ", shared=True), TextSpan("left\nhere", shared=False)],

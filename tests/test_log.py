@@ -19,7 +19,7 @@ from kp_batch.log import (
     info,
     listening,
     progress,
-    remembering,
+    recurring_warnings,
     replay_log,
     set_user_streams,
     show_on_stderr,
@@ -86,9 +86,9 @@ def test_works_at_once_hear_and_remember_their_own_warnings_alone() -> None:
     both, found = Barrier(2), dict[str, tuple[list[str], list[str], list[bool]]]()
 
     def work(name: str, told: list[str]) -> None:
-        with listening() as heard, remembering(told) as digests, capture() as records:
+        with listening() as heard, recurring_warnings(told) as digests, capture() as records:
             both.wait(20)
-            warn(f"of {name}", standing=True)
+            warn(f"of {name}", recurring=True)
             both.wait(20)
         found[name] = (heard, digests, [vars(record)["repeated"] for record in records])
 

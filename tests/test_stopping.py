@@ -21,9 +21,9 @@ from kp_batch.steps.step import Step, ThreadExecutor
 from kp_batch.stopping import (
     UnwantedError,
     interruptible,
-    look,
     parts_in_threads,
     pause,
+    raise_if_unwanted,
     result_of,
     waited_for,
 )
@@ -71,7 +71,7 @@ def interrupted_soon() -> Generator[None]:
 
 def work_for_ever(_: object) -> None:
     while True:
-        look()
+        raise_if_unwanted()
         time.sleep(0.001)
 
 
@@ -167,7 +167,7 @@ def collect(folder: Path) -> None:
     with atomic_write(folder / "file") as written:
         written.touch()
         query.collect()
-        look()
+        raise_if_unwanted()
 
 
 WAYS: dict[str, Callable[[Path], None]] = {
@@ -214,7 +214,7 @@ def test_ctrl_c_again_does_not_interrupt_what_clears_up() -> None:
                 {}.popitem()
             except KeyError:
                 interrupt()
-                look()
+                raise_if_unwanted()
             cleared.append(8)
 
     before = signal.getsignal(signal.SIGINT)

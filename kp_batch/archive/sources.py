@@ -21,7 +21,7 @@ from kp_batch.archive.folders import (
 )
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.files import open_regular
-from kp_batch.stopping import look
+from kp_batch.stopping import raise_if_unwanted
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
 
@@ -120,7 +120,7 @@ def content_digest(source: SourceFile) -> str:
 def _sha256(file: IO[bytes]) -> str:
     digest = hashlib.sha256()
     while piece := file.read(_PIECE):
-        look()
+        raise_if_unwanted()
         digest.update(piece)
     return digest.hexdigest()
 

@@ -22,7 +22,7 @@ from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
     from kp_batch.project import ProjectFile
-    from kp_batch.settings import Table
+    from kp_batch.settings import SettingsModel
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -315,7 +315,7 @@ class TableCommand(click.Command):
     def __init__(
         self,
         *args: Any,
-        table: "Callable[[], type[Table]]",
+        table: "Callable[[], type[SettingsModel]]",
         completions: Mapping[str, Callable[..., list[str]]] = MappingProxyType({}),
         **attributes: Any,
     ) -> None:
@@ -364,7 +364,7 @@ def _option_of_run(name: str, default: Any) -> click.Option:
 
 
 def _option(
-    table: "type[Table]", name: str, names: Sequence[str], **attributes: Any
+    table: "type[SettingsModel]", name: str, names: Sequence[str], **attributes: Any
 ) -> click.Option:
     from kp_batch.settings import metavar_of
 

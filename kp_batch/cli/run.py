@@ -166,11 +166,11 @@ def _tried(settings: dict[str, Any]) -> AbstractContextManager[object]:
     """Leave how a run ends; a preview is none."""
     if settings.get("preview"):
         return nullcontext()
-    from kp_batch.warehouse.last_run import tried
+    from kp_batch.warehouse.last_run import recorded_attempt
 
     warehouse_id = expected_warehouse_id()
     tell(tries=[datetime.now(UTC).isoformat(timespec="milliseconds"), warehouse_id])
-    return tried(settings["warehouse"], warehouse_id)
+    return recorded_attempt(settings["warehouse"], warehouse_id)
 
 
 def _work(

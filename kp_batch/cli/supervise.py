@@ -262,14 +262,14 @@ def _report(
         print_message(f"warning: {ended.reason}; the report may be an older one")
         return 0
     if child.warehouse and "tries" in child.told:
-        from kp_batch.warehouse.last_run import Try, end_for
+        from kp_batch.warehouse.last_run import Attempt, record_end
 
         kept = ended  # without what a library printed last, which may quote a trace
         if ended.code == "crash" and ended.reason:
             kept = replace(ended, reason=ended.reason.partition(": ")[0])
         began, warehouse_id = child.told["tries"]
-        this = Try(child.warehouse, RunResult.here("running", started_at=began), warehouse_id)
-        end_for(this, child.pid, kept)
+        this = Attempt(child.warehouse, RunResult.here("running", started_at=began), warehouse_id)
+        record_end(this, child.pid, kept)
     if answer and "answered" not in child.told:
         answer(ended)
     print_message(f"{ended.reason}{note if number else ''}")
@@ -293,9 +293,9 @@ def _where(child: _Child) -> str:
     """At which step the child was."""
     if child.warehouse is None:
         return ""
-    from kp_batch.warehouse.last_run import under_way_by
+    from kp_batch.warehouse.last_run import run_of_process
 
-    shown = under_way_by(child.warehouse, child.pid)
+    shown = run_of_process(child.warehouse, child.pid)
     return f" in the step {shown.step}" if shown and shown.step else ""
 
 

@@ -17,7 +17,7 @@ from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import file_digests, find_model
 from kp_batch.embedding.precision import Precision, computing, suffix, weights_type
 from kp_batch.errors import EncoderError
-from kp_batch.stopping import look, waited_for
+from kp_batch.stopping import raise_if_unwanted, waited_for
 from kp_batch.vectors import Float32s, Float64s
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class AnyModel:
 
         with quiet():
             model = SentenceTransformer(str(self._folder), local_files_only=True)
-        model[0].register_forward_pre_hook(lambda *_: look())  # before each batch
+        model[0].register_forward_pre_hook(lambda *_: raise_if_unwanted())  # before each batch
         is_bf16 = weights_type(self.precision, model.device).itemsize == 2
         return model.bfloat16() if is_bf16 else model
 
@@ -118,7 +118,7 @@ class Hashing:
         ends = np.cumsum([max(len(text), least) for text in texts], dtype=np.int64)
         firsts = np.flatnonzero(np.diff((ends - 1) // _LETTERS_AT_ONCE, prepend=-1))
         for first, last in pairwise([*firsts.tolist(), len(texts)]):
-            look()
+            raise_if_unwanted()
             vectors[first:last] = checked(self._count_terms(texts[first:last]))
         return vectors
 

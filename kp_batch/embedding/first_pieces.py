@@ -10,7 +10,7 @@ further letters change nothing.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kp_batch.stopping import look
+from kp_batch.stopping import raise_if_unwanted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,7 +46,7 @@ def first_pieces(
     while unread:
         at_once = max(_AT_ONCE // reach, 1)
         for rows in (unread[first : first + at_once] for first in range(0, len(unread), at_once)):
-            look()
+            raise_if_unwanted()
             read = [_beginning(texts[row], reach, kinds, shorten=shorten) for row in rows]
             encodings = tokenizer.encode_batch_fast([beginning for beginning, _ in read])
             for row, (_, is_whole), encoding in zip(rows, read, encodings, strict=True):

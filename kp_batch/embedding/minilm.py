@@ -15,7 +15,7 @@ from kp_batch.embedding.heap import release_heap
 from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import MINILM_DIGESTS, find_minilm
 from kp_batch.embedding.precision import Precision, computing, has_gpu, suffix, weights_type
-from kp_batch.stopping import look, waited_for
+from kp_batch.stopping import raise_if_unwanted, waited_for
 from kp_batch.vectors import Float32s
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class MiniLM:
         with waited_for(self._lock), computing(self.precision, self._model.device):
             batches = [*batches_by_length([*map(len, windows)], self._pieces_at_once)]
             for rows in batches:
-                look()
+                raise_if_unwanted()
                 means.append((rows, self._means([windows[row] for row in rows])))
                 if len(batches) > 1 and self._model.device.type == "cpu":
                     release_heap()

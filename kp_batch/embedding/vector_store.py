@@ -36,7 +36,7 @@ from kp_batch.embedding.chunks import (
 )
 from kp_batch.errors import WarehouseError
 from kp_batch.files import HALF_WRITTEN
-from kp_batch.stopping import look
+from kp_batch.stopping import raise_if_unwanted
 from kp_batch.vectors import Float32s
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     rows = places.get_column("row").to_numpy()
     gathered: Float32s | None = None
     for (name,), group in places.with_row_index("index").group_by("chunk", maintain_order=True):
-        look()
+        raise_if_unwanted()
         index = group.get_column("index").to_numpy()
         vectors = whole_vectors(folder, str(name), rows[index])
         if gathered is None:

@@ -36,7 +36,7 @@ from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
 from kp_batch.text import code, printable
 from kp_batch.warehouse.audits import AuditResult, audits_table
 from kp_batch.warehouse.bucket.location import folder_of, shown
-from kp_batch.warehouse.last_run import tried
+from kp_batch.warehouse.last_run import recorded_attempt
 from kp_batch.warehouse.layout import Layout
 
 _LONGEST_NAME = 40  # of a warehouse in a key
@@ -129,7 +129,7 @@ def rescore_in_tasks(
 def tried_in_flow(parameters: object) -> Generator[None]:
     """Leave how a run ends, which may not come as far as to have settings; a preview is none."""
     warehouse = None if _value_of(parameters, "preview") else _warehouse_of(parameters)
-    with tried(warehouse) if warehouse else nullcontext():
+    with recorded_attempt(warehouse) if warehouse else nullcontext():
         yield
 
 

@@ -13,7 +13,7 @@ from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.project import ProjectFile
-from kp_batch.settings import Table
+from kp_batch.settings import SettingsModel
 
 _AUTO = "auto"
 
@@ -25,7 +25,7 @@ def _known(name: str) -> str:
     return name
 
 
-class ImportSource(Table):
+class ImportSource(SettingsModel):
     """What an import reads, and where it writes."""
 
     format: Annotated[str, AfterValidator(_known)] = Field(

@@ -5,10 +5,10 @@ from pydantic import Field
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.refusals import RefusalCounts
 from kp_batch.limits import Measure, exceeded
-from kp_batch.settings import Limit, Table
+from kp_batch.settings import Limit, SettingsModel
 
 
-class ImportLimits(Table):
+class ImportLimits(SettingsModel):
     """How much an import may refuse; None for no limit. Waiting traces do not count."""
 
     max_refused: Limit = Field(

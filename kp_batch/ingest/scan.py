@@ -286,13 +286,13 @@ def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceF
         warn(
             f"--exclude {quote(printable(glob))} leaves nothing out: it has to match a whole path "
             "below the archive, or to begin with **/ for any depth; mend it, or take it out",
-            standing=True,
+            recurring=True,
         )
     for path in warehouses:
         if not in_closed_folders(before.clear(), before, {path}).is_empty():
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))
         else:
-            warn(f"{printable(path)} is left out: it is a warehouse of kp_batch", standing=True)
+            warn(f"{printable(path)} is left out: it is a warehouse of kp_batch", recurring=True)
     return sources
 
 

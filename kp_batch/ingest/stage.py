@@ -22,7 +22,7 @@ from kp_batch.errors import StorageError, UnreadableError, is_of_machine, is_pas
 from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
 from kp_batch.scoring.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.steps.step import retried, step
-from kp_batch.stopping import look
+from kp_batch.stopping import raise_if_unwanted
 from kp_batch.warehouse.staging import TEXTS, Staging
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
@@ -232,7 +232,7 @@ def read_with_retries(
 
     def read_remaining() -> None:
         for key in files:
-            look()
+            raise_if_unwanted()
             if key in results and key not in passing:
                 continue
             passing.pop(key, None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kp_batch.stopping import look
+from kp_batch.stopping import raise_if_unwanted
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, nonzero
 
 # Rows (queries) of one product: an eighth of the widest window, within these bounds. Longer blocks
@@ -175,7 +175,7 @@ class _Search:
         twin[twin >= 0] += begin
         tile = _Tile(vectors, begin, real, twin)
         for rows in _blocks(open_, self.at_once):
-            look()
+            raise_if_unwanted()
             self._compare(tile, *self._nominated(tile, rows))
 
     def matches(self, count: int) -> Matches:

@@ -15,7 +15,7 @@ from kp_batch.html import Displayed
 from kp_batch.operations.breakdown import breakdown_table
 from kp_batch.operations.neighbours import Step, TracesMet
 from kp_batch.operations.warehouse_cache import CacheContents
-from kp_batch.rendering import Beside, Facts, Head, Part, Row, Table, as_text
+from kp_batch.rendering import Facts, Head, Part, Row, SideBySide, Table, as_text
 from kp_batch.text import (
     age,
     count_of,
@@ -214,7 +214,7 @@ def _neighbour(neighbour: Mapping[str, Any], *, is_first: bool) -> Iterator[Part
     elif neighbour["is_same_text"]:
         yield from (about, "          the same text")
     else:
-        yield Beside(about, is_first, neighbour["own_text"], neighbour["text"])
+        yield SideBySide(about, is_first, neighbour["own_text"], neighbour["text"])
 
 
 def _history(history: ScoreChanges, rest: str) -> Iterator[Part]:

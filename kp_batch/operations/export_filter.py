@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from kp_batch.duck import literal, statement
-from kp_batch.settings import ONE_OR_MORE, Metavar, Table
+from kp_batch.settings import ONE_OR_MORE, Metavar, SettingsModel
 from kp_batch.text import one_line
 
 
@@ -24,7 +24,7 @@ def _parse_day(day: Any) -> str | None:
 Day = Annotated[str | None, BeforeValidator(_parse_day), Metavar("DATE")]
 
 
-class ExportFilter(Table):
+class ExportFilter(SettingsModel):
     """Which traces are exported: those that meet every condition."""
 
     min_score: Annotated[float | None, Metavar("SCORE")] = Field(

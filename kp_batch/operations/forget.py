@@ -35,7 +35,7 @@ from kp_batch.text import count_of, one_line, shortened, some_of, unknown_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import keeps_versions
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.last_run import leave_counts
+from kp_batch.warehouse.last_run import record_counts
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import amend, may_remove, publish, start_over, writing
@@ -262,7 +262,7 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
             opened.run = replace(run, candidate=_without_facts(run))
             execute(opened, plan)
         newest = newest_trace(run.config.warehouse)
-        leave_counts(run.config.warehouse, plan.counts, newest)
+        record_counts(run.config.warehouse, plan.counts, newest)
     return replace(result, run_id=run.run_id, counts=plan.counts, newest_trace=newest)
 
 

@@ -23,7 +23,7 @@ from kp_batch.runs.run import Run, last_config
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.last_run import Try
+from kp_batch.warehouse.last_run import Attempt
 from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
@@ -99,7 +99,7 @@ def rollback(warehouse: Path, run: str, *, note: str | None = None) -> RollbackR
         newest, seconds = newest_trace(warehouse), clock.rounded
         done = replace(plan.result, run_id=begun.run_id, seconds=seconds, newest_trace=newest)
         result = done.ended("done")
-        Try(warehouse, result).end(result)
+        Attempt(warehouse, result).end(result)
         renew_report(warehouse, ThreadExecutor())
         return result
 

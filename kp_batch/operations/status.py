@@ -19,7 +19,7 @@ from kp_batch.project import ProjectFile
 from kp_batch.rendering import Facts, Head, Part
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
-from kp_batch.warehouse.bucket.location import Record, shown, url_of
+from kp_batch.warehouse.bucket.location import CopyRecord, shown, url_of
 from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.lock import holder, noticed_writer
 from kp_batch.warehouse.manifest import (
@@ -285,7 +285,7 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
 
 def _elsewhere(copy: Path, writer: Mapping[str, Any]) -> RunResult | None:
     """The run of another machine, by its notice, which one that was killed leaves as well."""
-    if writer.get("copy") == Record.of(copy).copy_id:
+    if writer.get("copy") == CopyRecord.of(copy).copy_id:
         return None
     try:  # anybody may have written it
         began, pid = datetime.fromisoformat(writer["since"]).astimezone(UTC), int(writer["pid"])

@@ -28,7 +28,7 @@ from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay_spans import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer, without_encoder
-from kp_batch.planning.timeline import RANGE_ROWS, Span
+from kp_batch.planning.timeline import RANGE_ROWS, ReplaySpan
 from kp_batch.planning.write_tasks import rows_in_part
 from kp_batch.runs.run import Run, last_config
 from kp_batch.scoring.composite import composite, score
@@ -158,7 +158,12 @@ def _replayed(
 
 @step("sweep span")
 def sweep_span(
-    span: Span, /, grouping: Grouping, profiles: ProfileVersions, folder: Path, staging: Staging
+    span: ReplaySpan,
+    /,
+    grouping: Grouping,
+    profiles: ProfileVersions,
+    folder: Path,
+    staging: Staging,
 ) -> Path:
     """Replay one span with each cache, by the vectors of a store's folder; see `_replayed`."""
     rows, places = span.read(staging)
@@ -181,7 +186,7 @@ def sweep_span(
     return path
 
 
-def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[Span]:
+def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[ReplaySpan]:
     """Cut the rows of `staging.replay` into spans, each after the widest window of its first."""
     rows = pl.scan_parquet(staging.replay, glob=False)
     last = rows.select(pl.len()).collect().item()
@@ -192,7 +197,7 @@ def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[S
         within = rows.slice(begin, first + 1 - begin).select(pl.col("created_at").to_physical())
         times = within.collect().to_series().to_numpy()
         starts = (window_starts(times, cache.size, cache.ttl)[-1] for cache in caches)
-        yield Span(begin + int(min(starts)), first, min(first + limit, last))
+        yield ReplaySpan(begin + int(min(starts)), first, min(first + limit, last))
 
 
 def _novelties(

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from kp_batch.settings import CacheBy, CacheSize, Duration, Metavar, Table, Threshold
+from kp_batch.settings import CacheBy, CacheSize, Duration, Metavar, SettingsModel, Threshold
 
 
 def _each(values: Any) -> list[Any]:
@@ -24,7 +24,7 @@ _Size = Annotated[CacheSize, BeforeValidator(_number)]
 _CacheBy = Annotated[CacheBy, BeforeValidator(lambda names: () if names is None else names)]
 
 
-class SweepValues(Table):
+class SweepValues(SettingsModel):
     """The settings whose combinations are compared; those without a value stay as they are."""
 
     cache_by: Annotated[tuple[_CacheBy, ...], _SEVERAL, Metavar("NAME,...")] = Field(

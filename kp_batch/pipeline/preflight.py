@@ -9,7 +9,7 @@ from kp_batch.errors import ResourceError
 from kp_batch.pipeline.embed import EncoderName, loaded_encoder
 from kp_batch.pipeline.replay_spans import span_bytes
 from kp_batch.planning.plan import Plan
-from kp_batch.planning.timeline import Span
+from kp_batch.planning.timeline import ReplaySpan
 from kp_batch.runs.run import Run
 from kp_batch.text import count_of, size_of
 from kp_batch.warehouse.layout import Layout
@@ -44,7 +44,7 @@ def check_fit(run: Run, plan: Plan) -> None:
         )
 
 
-def check_vectors_fit(spans: Sequence[Span], dimensions: int) -> None:
+def check_vectors_fit(spans: Sequence[ReplaySpan], dimensions: int) -> None:
     """Refuse a replay whose widest span does not fit into memory.
 
     Raises:

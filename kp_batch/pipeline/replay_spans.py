@@ -18,7 +18,7 @@ from kp_batch.files import atomic_write
 from kp_batch.log import progress
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.planning.plan import Plan
-from kp_batch.planning.timeline import Span
+from kp_batch.planning.timeline import ReplaySpan
 from kp_batch.runs.run import Run
 from kp_batch.schemas import NOVELTY, TIMESTAMP
 from kp_batch.steps.step import Executor, P, R, Step, step
@@ -85,12 +85,12 @@ def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
     return Replayed(staging.replayed_in_order, first, last, sum(span.rows for span in replayed))
 
 
-def span_bytes(spans: Iterable[Span], dimensions: int) -> int:
+def span_bytes(spans: Iterable[ReplaySpan], dimensions: int) -> int:
     """The memory that the widest of some spans takes for its vectors, of float32."""
     return _COPIES * 4 * dimensions * max((span.rows for span in spans), default=0)
 
 
-def with_room(step: Step[P, R], spans: Iterable[Span], vectors: Path) -> Step[P, R]:
+def with_room(step: Step[P, R], spans: Iterable[ReplaySpan], vectors: Path) -> Step[P, R]:
     """The step with the memory that it takes for the widest of some spans."""
     needed = _PRODUCT_BYTES + span_bytes(spans, stored_dimensions(vectors) or 0)
     return replace(step, memory=max(step.memory, needed))
@@ -107,7 +107,7 @@ def find_vectors(staging: Staging, vectors: Path) -> int:
 
 
 @step("replay span")
-def replay_span(span: Span, /, vectors: Path, staging: Staging) -> Replayed:
+def replay_span(span: ReplaySpan, /, vectors: Path, staging: Staging) -> Replayed:
     """Replay one span, by the vectors of a store's folder."""
     rows, places = span.read(staging)
     own = span.first - span.warm

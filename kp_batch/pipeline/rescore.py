@@ -23,7 +23,7 @@ from kp_batch.errors import (
 )
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.log import info, remembering, warn
+from kp_batch.log import info, recurring_warnings, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.preflight import check_fit
@@ -56,7 +56,7 @@ from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.audits import AuditResult, AuditResults
 from kp_batch.warehouse.bucket.location import shown, url_of
-from kp_batch.warehouse.last_run import Try, the_try, tried
+from kp_batch.warehouse.last_run import Attempt, current_attempt, recorded_attempt
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
 from kp_batch.warehouse.lock import holds
 from kp_batch.warehouse.manifest import DAMAGED, check_identity
@@ -94,7 +94,7 @@ class OpenRun:
         """Know that it can be done: what the run before has not published goes."""
         remove_candidate(self.run.config.warehouse)
         self.begun = True
-        if this := the_try():
+        if this := current_attempt():
             this.begun = True
 
 
@@ -128,7 +128,7 @@ def rescore_and_report(
     """
     this = None
     try:
-        with tried(config.warehouse) as this:
+        with recorded_attempt(config.warehouse) as this:
             summary = _tried(this, config, executor)
         on_result(summary)
     except (Exception, PanicException):  # who stops a run waits for no report
@@ -149,7 +149,7 @@ def _report(
             on_report(data)
 
 
-def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
+def _tried(this: Attempt, config: RescoreConfig, executor: Executor) -> Summary:
     """Rescore an archive, and leave how that ends: see `warehouse.last_run`."""
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
@@ -157,7 +157,7 @@ def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
         this.under_way()
         summary = _planned_upon_newest(config, executor)
         this.end(summary)
-    this.settle()
+    this.finalize()
     return summary
 
 
@@ -191,7 +191,7 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
         KpBatchError: the run failed; its reason and its rejects are published, and no scores. Where
             it could not begin, without such an archive, say, nothing is published.
     """
-    with open_run(config, executor) as opened, _standing_warnings(config.warehouse):
+    with open_run(config, executor) as opened, _recurring_warnings(config.warehouse):
         plan = carry_out(opened)
     refuse(opened.audits)  # after the run: where there was nothing to do, no failure is published
     # Only now: a failure, for want of room in a temporary folder say, undoes no publication.
@@ -266,7 +266,7 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
 
 def _record_failure(opened: OpenRun, reason: str) -> None:
     """Publish the row of a failed run, unless it has published."""
-    run, this = opened.run, the_try()
+    run, this = opened.run, current_attempt()
     try:
         if published_since(run.config.warehouse, run.published):
             return
@@ -323,21 +323,21 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
         warn(
             f"a kp-batch forget was not finished: files in {shown(warehouse)} may still hold "
             "traces that were to go; give the same command again",
-            standing=True,
+            recurring=True,
         )
 
 
 @contextmanager
-def _standing_warnings(warehouse: Path) -> Generator[None]:
-    """Tell what stays as it is once for --quiet, and again after it was mended or has changed."""
-    path, told = Layout(warehouse).told, list[str]()
-    with suppress(OSError, *DAMAGED):  # what is not known is told
-        told = [*map(str, json.loads(path.read_bytes()))]
-    with remembering(told) as now:
+def _recurring_warnings(warehouse: Path) -> Generator[None]:
+    """Let --quiet show a recurring warning once, and again after it was fixed or has changed."""
+    path, known = Layout(warehouse).known_warnings, list[str]()
+    with suppress(OSError, *DAMAGED):  # unknown warnings are shown
+        known = [*map(str, json.loads(path.read_bytes()))]
+    with recurring_warnings(known) as now:
         try:
             yield
         finally:
-            if now != told:
+            if now != known:
                 with suppress(OSError), atomic_write(path) as written:
                     written.write_text(json.dumps(now), "utf-8")
 

@@ -101,7 +101,7 @@ def _warn_of_unreadable(run: Run, detected: ChangeDetection, store: VectorStore)
         warn(
             f"the vectors of {count_of(count, 'text')} cannot be made again: their files are gone "
             f"or unreadable (such as {printable(file)}); bring them back, and run again",
-            standing=True,
+            recurring=True,
         )
 
 

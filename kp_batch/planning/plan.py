@@ -24,7 +24,7 @@ from kp_batch.planning.scorer import (
     is_up_to_date,
     same_messages,
 )
-from kp_batch.planning.timeline import Span, Timeline, affected_timeline
+from kp_batch.planning.timeline import ReplaySpan, Timeline, affected_timeline
 from kp_batch.planning.write_tasks import WriteTask, cut_into_tasks
 from kp_batch.runs.run import Run
 from kp_batch.scoring.composite import assign
@@ -74,7 +74,7 @@ class Plan:
     limit_inputs: LimitInputs = field(default_factory=LimitInputs)
     pruned: Loss = field(default_factory=Loss)
     texts: MissingEmbeddings = field(default_factory=MissingEmbeddings)  # to be embedded
-    spans: tuple[Span, ...] = ()  # to be replayed
+    spans: tuple[ReplaySpan, ...] = ()  # to be replayed
     days: tuple[date, ...] = ()  # to be written anew
     parts: tuple[WriteTask, ...] = ()  # of these days
     pending: tuple[Pending, ...] = ()  # what will be published anew; empty: nothing to do

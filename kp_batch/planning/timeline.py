@@ -208,7 +208,7 @@ def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bo
 
 
 @dataclass(frozen=True)
-class Span:
+class ReplaySpan:
     """Rows `first` to `last` (excluded) of those that take part in the replay.
 
     The window of the first one to be replayed begins at `warm`.
@@ -232,7 +232,7 @@ class Span:
         return rows, places
 
 
-def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
+def spans(rows: pl.LazyFrame, limit: int) -> tuple[ReplaySpan, ...]:
     """Cut rows that all take part in the replay into spans of at most `limit` rows.
 
     So the work of a span is bounded, however far apart its rows are in the timeline.
@@ -247,7 +247,7 @@ def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
         warm=pl.col("start").min(), first=pl.col("row").min(), last=pl.col("row").max() + 1
     )
     spans_frame = bounds.select("warm", "first", "last").sort("first").collect(engine="streaming")
-    return tuple(Span(*bound) for bound in spans_frame.iter_rows())
+    return tuple(ReplaySpan(*bound) for bound in spans_frame.iter_rows())
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Timeline:
     """
 
     days: frozenset[date]  # whose traces it holds, all of them
-    spans: tuple[Span, ...]  # of the rows of `staging.replay`
+    spans: tuple[ReplaySpan, ...]  # of the rows of `staging.replay`
 
 
 def affected_timeline(

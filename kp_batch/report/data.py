@@ -17,7 +17,7 @@ from kp_batch.duck import SQL, frame_of, literal, set_variables, sql, statement
 from kp_batch.report.groupings import Key, groupings, scoped
 from kp_batch.report.labels import ALL, distinct, distinct_labels
 from kp_batch.report.pairs import Pairs
-from kp_batch.report.periods import SPANS, Span, span, step_of
+from kp_batch.report.periods import SPANS, ChartSpan, span, step_of
 from kp_batch.report.scores import Scores, read_scores
 from kp_batch.report.spread import days_of, extremes_of, recorded_of, spread_of
 from kp_batch.report.sums import ALL_OF, sums_of, totals_of
@@ -61,7 +61,7 @@ class ReportData:
     failed: RunRecord | None  # the last run if it failed
     labels: list[str]  # of the domains with most traces, then one label for all others
     names: Mapping[str, str]  # the domain of each label that stands for one alone
-    spans: Mapping[str, Span]  # of each scope
+    spans: Mapping[str, ChartSpan]  # of each scope
     period: str  # of the changes: day to year
     totals: Mapping[str, Any]  # the one row of sql/totals.sql
     # Of scopes:
@@ -318,7 +318,7 @@ def _spans(
     labels: Sequence[str],
     run: RunRecord | None,
     unit: str | None,
-) -> dict[str, Span]:
+) -> dict[str, ChartSpan]:
     """Create `scores_by_day`, and `spans`, in which each scope is shown."""
     days = days_of(scores, labels)
     _register(connection, scores_by_day=days)
@@ -331,7 +331,7 @@ def _spans(
     return spans
 
 
-def _period(spans: Mapping[str, Span], unit: str | None) -> str:
+def _period(spans: Mapping[str, ChartSpan], unit: str | None) -> str:
     """The period of the changes: as the charts' steps, or the week where these are many days.
 
     A day is unlike the four before where work stops at weekends.

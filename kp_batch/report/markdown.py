@@ -13,7 +13,7 @@ from kp_batch.report.finding import Finding, Untrusted
 from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
 from kp_batch.report.notices import Notice, notices
-from kp_batch.report.numbers import Number, numbers
+from kp_batch.report.numbers import KeyFigure, numbers
 from kp_batch.text import code, printable
 from kp_batch.warehouse.run_record import RunRecord
 
@@ -77,7 +77,7 @@ def _caption(run: RunRecord) -> str:
     return f"Run {run.run_id} by {code(printable(run.user))}, ended {ended}.{note}"
 
 
-def _numbers(of_all: Iterable[Number]) -> list[str]:
+def _numbers(of_all: Iterable[KeyFigure]) -> list[str]:
     rows = (
         (number.label, written(number.value, number.form), _between(number), number.about)
         for number in of_all
@@ -85,7 +85,7 @@ def _numbers(of_all: Iterable[Number]) -> list[str]:
     return _table(("number", "value", "95% interval", "what it is"), "lrrl", rows)
 
 
-def _between(number: Number) -> str:
+def _between(number: KeyFigure) -> str:
     ends = (written(end, number.form) for end in (number.low, number.high))
     return " to ".join(filter(None, ends))
 

@@ -11,7 +11,7 @@ from kp_batch.text import count_of
 
 
 @dataclass(frozen=True)
-class Number:
+class KeyFigure:
     """A number about a scope."""
 
     code: str  # traces, mean or at_threshold
@@ -23,21 +23,21 @@ class Number:
     about: str  # what must be known to read it, in a few words
 
 
-def numbers(data: ReportData, scope: str) -> list[Number]:
+def numbers(data: ReportData, scope: str) -> list[KeyFigure]:
     """The numbers of a scope."""
     return list(_numbers(data, scope))
 
 
-def _numbers(data: ReportData, scope: str) -> Iterator[Number]:
+def _numbers(data: ReportData, scope: str) -> Iterator[KeyFigure]:
     row = next(data.of("domains", scope).iter_rows(named=True), None)
     if row is None:
         return
     traces = row["traces"]
-    yield Number("traces", "traces", ",", traces, None, None, _extent(data, scope, row))
+    yield KeyFigure("traces", "traces", ",", traces, None, None, _extent(data, scope, row))
     where = _last_change(data, scope)
     median = f"median {row['p50']:.3f}{where}"
-    yield Number("mean", "mean score", ".3f", row["mean"], row["low"], row["high"], median)
-    yield Number(
+    yield KeyFigure("mean", "mean score", ".3f", row["mean"], row["low"], row["high"], median)
+    yield KeyFigure(
         code="at_threshold",
         label="at threshold",
         form=".1%",

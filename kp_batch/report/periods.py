@@ -43,7 +43,7 @@ SPANS = pl.Schema(
 
 
 @dataclass(frozen=True)
-class Span:
+class ChartSpan:
     """The days that the charts of a scope show, and their steps."""
 
     domain: str
@@ -67,7 +67,7 @@ def shift(by: int, period: str) -> str:
     return f"{by}{_OFFSETS[period]}"
 
 
-def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None = None) -> Span:
+def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None = None) -> ChartSpan:
     """The span of a scope.
 
     Args:
@@ -92,7 +92,7 @@ def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None =
             f"from {first} to {last} there are too many steps to draw: {length / _DAYS[unit]:,.0f} "
             f"of a {unit}; take a longer unit"
         )
-    return Span(domain, first, last, unit or grain_of(length), others_by)
+    return ChartSpan(domain, first, last, unit or grain_of(length), others_by)
 
 
 def held_by(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.audits import AuditResult, audits_text
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.last_run import the_try
+from kp_batch.warehouse.last_run import current_attempt
 from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult, now
 
@@ -58,7 +58,7 @@ def summarise(
 
     warehouse, run_id = run.config.warehouse.absolute(), run.run_id if plan.pending else None
     domains, scores = _distributions(warehouse, run_id, SHOWN_DOMAINS)
-    this = the_try()
+    this = current_attempt()
     return Summary.here(
         "done" if run_id else "nothing_to_do",
         warehouse=shown(warehouse),

@@ -28,18 +28,18 @@ class Shown:
     @property
     def tooltip(self) -> Spec:
         """The channels of the tooltip, and of the same for screen readers; see `as_spec`."""
-        told = [nominal(f"told{place}", title=column.title) for place, column in self._told]
-        return {"tooltip": told, "description": nominal("told")}
+        lines = [nominal(f"tooltip{at}", title=column.title) for at, column in self._numbered]
+        return {"tooltip": lines, "description": nominal("tooltip")}
 
     @property
     def texts(self) -> list[Spec]:
         """Transforms that add the texts of the tooltip."""
-        texts = {f"told{place}": _told(column) for place, column in self._told}
-        each = (f"'{column.title}: ' + datum.told{place}" for place, column in self._told)
-        return calculated(**texts, told=" + '; ' + ".join(each)) if texts else []
+        texts = {f"tooltip{at}": _as_text(column) for at, column in self._numbered}
+        each = (f"'{column.title}: ' + datum.tooltip{at}" for at, column in self._numbered)
+        return calculated(**texts, tooltip=" + '; ' + ".join(each)) if texts else []
 
     @property
-    def _told(self) -> list[tuple[int, Column]]:
+    def _numbered(self) -> list[tuple[int, Column]]:
         return list(enumerate(self.columns))
 
     def height(self, row: int = ROW) -> int:
@@ -58,7 +58,7 @@ def as_spec(shown: Shown, chart: Spec) -> Spec:
     }
 
 
-def _told(column: Column) -> str:
+def _as_text(column: Column) -> str:
     """The expression of a column's text, as in tables."""
     value, *ends = (_written(name, column.form) for name in column.names)
     if ends:

@@ -19,9 +19,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from kp_batch.errors import StorageError, is_passing
 from kp_batch.log import is_watched, warn
 from kp_batch.steps.cores import computing_on
-from kp_batch.stopping import look, parts_in_threads, pause, result_of
+from kp_batch.stopping import parts_in_threads, pause, raise_if_unwanted, result_of
 from kp_batch.text import one_line
-from kp_batch.warehouse.last_run import the_try
+from kp_batch.warehouse.last_run import current_attempt
 
 # A lost packet takes 5 s, a server's restart a minute, and clients of an NFS server may take 90 s
 # more to come back: the last attempt is after six minutes.
@@ -159,9 +159,9 @@ class Step(Generic[P, R]):
 
         @wraps(self.function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            if this := the_try():
+            if this := current_attempt():
                 this.at(self.name)
-            look()
+            raise_if_unwanted()
             with clock.on(self.name), _opened(None):
                 return retried(self.name, self.function, *args, **kwargs)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kp_batch.errors import KpBatchError, StorageError
 from kp_batch.files import atomic_write
-from kp_batch.stopping import look, parts_in_threads
+from kp_batch.stopping import parts_in_threads, raise_if_unwanted
 from kp_batch.storage.urls import check_url
 from kp_batch.text import count_of, one_line, size_of
 
@@ -188,7 +188,7 @@ class Store:
         TRAFFIC.count()
         with self._errors_of(path):
             for piece in self._store.get(path).stream(min_chunk_size=_PIECE):
-                look()
+                raise_if_unwanted()
                 TRAFFIC.count(requests=0, read=len(piece))
                 yield bytes(piece)
 

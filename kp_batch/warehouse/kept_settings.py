@@ -7,9 +7,9 @@ without pydantic. They need types and the bounds of numbers, which the models ta
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from kp_batch.json_values import SHARE, Number, are_all, is_flag, is_text
+from kp_batch.json_values import SHARE, Bounds, are_all, is_flag, is_text
 
-CACHE_SIZE = Number(1, 2**63 - 1, is_whole=True)
+CACHE_SIZE = Bounds(1, 2**63 - 1, is_whole=True)
 
 
 def _are_profiles(value: Any) -> bool:

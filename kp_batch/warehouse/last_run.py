@@ -1,10 +1,10 @@
-"""The last run that was tried on a warehouse, and the last one that was good.
+"""The last run of a warehouse, and the last successful one.
 
-They are in one small file, `last-run.json`, which a run replaces as it begins, at each of its
-steps, and as it ends: with nothing to do, and where it could not begin, as well. In a bucket it is
-one object, written as a run ends. It is no part of what is published, and nothing depends on it.
+They are in one small file, `last-run.json`. A run replaces it when it begins, at each step, and
+when it ends: also if it had nothing to do or could not begin. In a bucket it is one object, written
+when a run ends. It is not published, and nothing depends on it.
 
-A run that is killed leaves it as it was: that nobody is at work any more, the lock tells.
+A killed run leaves the file as it was. The lock then shows that no process works any more.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from kp_batch.errors import IdentityError, KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.storage.store import answered_within, store_at
-from kp_batch.warehouse.bucket.location import Record, url_of
+from kp_batch.warehouse.bucket.location import CopyRecord, url_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked, withdraw_of_gone
 from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest, read_there
@@ -27,15 +27,15 @@ from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult, later
 
 LAST_RUN = Layout(Path()).last_run.name  # the object, too
-_PATIENCE_S = 20.0  # until a bucket has answered; it may be why the run failed
-_LAST_WORDS_S = 5.0  # likewise, of a command that was told to end
+_PATIENCE_S = 20.0  # to wait for a bucket, which may be why the run failed
+_LAST_WORDS_S = 5.0  # the same for a command that was asked to end
 
 
 class LastRuns(NamedTuple):
-    """What the file holds."""
+    """The content of the file."""
 
-    last_run: RunResult | None = None  # that was tried; None: no run was
-    last_success: RunResult | None = None  # perhaps the same
+    last_run: RunResult | None = None  # None: there was no run yet
+    last_success: RunResult | None = None  # may be the same run
 
     @classmethod
     def of(cls, content: bytes) -> Self:
@@ -48,14 +48,14 @@ class LastRuns(NamedTuple):
 
     @classmethod
     def read(cls, warehouse: Path) -> Self:
-        """Read that of a warehouse's folder."""
+        """Read the file of a warehouse's folder."""
         with suppress(OSError):
             return cls.of(Layout(warehouse).last_run.read_bytes())
         return cls()
 
     @classmethod
     def in_bucket(cls, url: str) -> Self:
-        """Read that of a bucket.
+        """Read the object of a bucket.
 
         Raises:
             OSError: the bucket cannot be read.
@@ -65,7 +65,7 @@ class LastRuns(NamedTuple):
         return cls()
 
     def write(self, warehouse: Path) -> None:
-        """Replace that of a warehouse's folder.
+        """Replace the file of a warehouse's folder.
 
         Raises:
             OSError: it cannot be written.
@@ -80,7 +80,7 @@ class LastRuns(NamedTuple):
                 file.truncate()
 
     def store(self, url: str) -> None:
-        """Replace that of a bucket.
+        """Replace the object of a bucket.
 
         Raises:
             OSError: it cannot be written.
@@ -88,13 +88,13 @@ class LastRuns(NamedTuple):
         store_at(url).write(LAST_RUN, self._as_json().encode())
 
     def after(self, result: RunResult) -> Self:
-        """Those after another run."""
+        """Return the last runs after one more run."""
         return self._replace(
             last_run=result, last_success=result if result.is_good else self.last_success
         )
 
     def recounted(self, counts: RunCounts, newest_trace: str | None) -> Self:
-        """Those of which the last success has left something else, as its audits found."""
+        """Return the last runs with new counts of the last success, such as after a forget."""
         success = self.last_success
         if success is None or success.counts is None:
             return self
@@ -106,16 +106,16 @@ class LastRuns(NamedTuple):
 
 
 @dataclass
-class Try:
-    """A run that this process tries, and whose result so far the file has.
+class Attempt:
+    """One attempt of this process at a run; the file has its result so far.
 
     Attributes:
         warehouse: its folder.
-        result: so far.
-        warehouse_id: of the one that is meant; another one is left as it is. None: any.
+        result: the result so far.
+        warehouse_id: the id that the warehouse must have, or nothing is recorded; None: any.
         begun: see `OpenRun`.
-        has_failed: what follows, as its report, is no step of it.
-        is_under_way: whether it alone writes to the warehouse.
+        has_failed: whether it failed; what follows, such as its report, is no step of it.
+        is_under_way: whether it has the warehouse's lock.
     """
 
     warehouse: Path
@@ -124,25 +124,25 @@ class Try:
     begun: bool = False
     has_failed: bool = False
     is_under_way: bool = False
-    _is_settled: bool = False
+    _is_final: bool = False
 
     def under_way(self) -> None:
-        """Say that it is under way; it alone writes to the warehouse."""
+        """Record that the run is under way: it has the warehouse's lock."""
         self.is_under_way = True
         self._show()
 
     def at(self, step: str) -> None:
-        """Say which step is under way."""
+        """Record the current step."""
         if self.is_under_way and self.result.status == "running" and not self.has_failed:
             self.result = replace(self.result, step=step)
             self._show()
 
     def end(self, result: RunResult) -> None:
-        """Say how it ended, where there is a warehouse.
+        """Record how the run ended, if there is a warehouse; errors are ignored.
 
-        No error of that counts. It may still come to fail, until it is settled.
+        A later failure may replace it, until `finalize` is called.
         """
-        if self._is_settled:
+        if self._is_final:
             return
         self.result = replace(result.kept, step=self.result.step)
         url, is_here = url_of(self.warehouse), self.is_under_way or self._is_there(read_manifest)
@@ -153,12 +153,12 @@ class Try:
                 patience_s = _LAST_WORDS_S if result.status == "stopped" else _PATIENCE_S
                 answered_within(patience_s, partial(self._store, url))
 
-    def settle(self) -> None:
-        """Say no more: what follows undoes nothing."""
-        self._is_settled = True
+    def finalize(self) -> None:
+        """Keep the result: nothing that follows changes it."""
+        self._is_final = True
 
     def _is_there(self, read: Callable[[Path], Manifest | None]) -> bool:
-        """Whether the warehouse that is meant is in its place, as `read` finds it."""
+        """Whether the expected warehouse is in its place, as `read` finds it."""
         try:
             manifest = read(self.warehouse)
             check_manifest(manifest, self.warehouse, self.warehouse_id)
@@ -173,9 +173,9 @@ class Try:
             LastRuns.read(self.warehouse).after(self.result).write(self.warehouse)
 
     def _store(self, url: str) -> None:
-        """Store how it ended, also of a machine that has no copy yet.
+        """Store the result in the bucket, even if this machine has no copy yet.
 
-        The last run that was good may have been another machine's.
+        The last successful run may be another machine's.
         """
         if not (self.is_under_way or self._is_there(read_there)):
             return
@@ -186,40 +186,40 @@ class Try:
         runs.store(url)
 
 
-_TRY: ContextVar[Try | None] = ContextVar("try", default=None)
+_ATTEMPT: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 
 
-def the_try() -> Try | None:
-    """The run that is tried; None where nobody tries one, as in a preview."""
-    return _TRY.get()
+def current_attempt() -> Attempt | None:
+    """Return the attempt of this context; None if there is none, as in a preview."""
+    return _ATTEMPT.get()
 
 
 @contextmanager
-def tried(warehouse: Path, warehouse_id: str | None = None) -> Generator[Try]:
-    """Try a run, or go on with the one that is tried already, and leave how it ends.
+def recorded_attempt(warehouse: Path, warehouse_id: str | None = None) -> Generator[Attempt]:
+    """Record how a run goes; inside another attempt, continue that one.
 
     Args:
-        warehouse: where that is left.
-        warehouse_id: of the one that is meant; None: any.
+        warehouse: the warehouse that keeps the record.
+        warehouse_id: the id that it must have; None: any.
     """
-    outer = _TRY.get()
-    this = outer or Try(warehouse, RunResult.here("running"), warehouse_id)
-    token = _TRY.set(this)
+    outer = _ATTEMPT.get()
+    this = outer or Attempt(warehouse, RunResult.here("running"), warehouse_id)
+    token = _ATTEMPT.set(this)
     try:
         yield this
-    except BaseException as error:  # signals, and Rust's panics, as well
+    except BaseException as error:  # also signals, and panics in Rust
         this.has_failed = True
         if not outer and getattr(error, "leaves_mark", True):
             this.end(this.result.failed(error, begun=this.begun, stored=True))
         raise
     finally:
-        _TRY.reset(token)
+        _ATTEMPT.reset(token)
 
 
-def leave_counts(warehouse: Path, counts: RunCounts, newest_trace: str | None) -> None:
-    """Leave what is counted since traces were forgotten, which is no night.
+def record_counts(warehouse: Path, counts: RunCounts, newest_trace: str | None) -> None:
+    """Record the counts after a forget, which is not a run of its own; errors are ignored.
 
-    No error of that counts. What audits have found is still what the last run has.
+    The results of audits stay those of the last run.
     """
 
     def store(url: str) -> None:
@@ -232,29 +232,29 @@ def leave_counts(warehouse: Path, counts: RunCounts, newest_trace: str | None) -
             answered_within(_PATIENCE_S, partial(store, url))
 
 
-def under_way_by(warehouse: Path, pid: int) -> RunResult | None:
-    """What a warehouse says of the run of a process of this machine, unless that has ended."""
+def run_of_process(warehouse: Path, pid: int) -> RunResult | None:
+    """Return the recorded run of a process of this machine; None if it has ended."""
     here, shown = RunResult.here("running", pid=pid), LastRuns.read(warehouse).last_run
     is_its = shown and (shown.pid, shown.host, shown.status) == (pid, here.host, "running")
     return shown if is_its else None
 
 
-def end_for(this: Try, pid: int, ended: RunResult) -> None:
-    """Say how a run ended whose process is gone; no error of that counts.
+def record_end(this: Attempt, pid: int, ended: RunResult) -> None:
+    """Record how a run ended whose process is gone; errors are ignored.
 
-    In a bucket its notice still stands, which would keep other machines waiting.
+    In a bucket it also withdraws the run's notice, which would keep other machines waiting.
 
     Args:
-        this: the run, which may not have come as far as to say that it is under way.
+        this: the attempt, which may not have recorded yet that it is under way.
         pid: the process.
-        ended: how.
+        ended: how it ended.
     """
-    if shown := under_way_by(this.warehouse, pid):
+    if shown := run_of_process(this.warehouse, pid):
         this.result, this.is_under_way = shown, True
     elif (last := LastRuns.read(this.warehouse).last_run) and last.pid == pid:
-        return  # it said so itself
+        return  # it recorded its end itself
     this.end(this.result.ended(ended.status, ended.reason, ended.code))
     if shown and (url := url_of(this.warehouse)):
-        gone = partial(withdraw_of_gone, store_at(url), Record.of(this.warehouse).copy_id, pid)
+        gone = partial(withdraw_of_gone, store_at(url), CopyRecord.of(this.warehouse).copy_id, pid)
         with suppress(Exception):
             answered_within(_LAST_WORDS_S, gone)

@@ -99,9 +99,9 @@ class Layout:
         return self.root / "forgetting"
 
     @property
-    def told(self) -> Path:
-        """The digests of the standing warnings of the last run."""
-        return self.root / "told.json"
+    def known_warnings(self) -> Path:
+        """The digests of the recurring warnings of the last run."""
+        return self.root / "known-warnings.json"
 
     @property
     def output(self) -> Path:

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from kp_batch.errors import BusyError
 from kp_batch.storage.store import Store, store_at
-from kp_batch.warehouse.bucket.location import Record, folder_of, make_folder_of, shown
+from kp_batch.warehouse.bucket.location import CopyRecord, folder_of, make_folder_of, shown
 from kp_batch.warehouse.layout import Layout, check_links
 
 _LOCK_TIMEOUT_S = 0.2
@@ -188,7 +188,7 @@ def archive_notice(url: str, archive: str) -> Generator[None]:
     """
     folder = Path(folder_of(url))
     with locked(folder, wait=False, archive=archive):
-        record = Record.of(folder)
+        record = CopyRecord.of(folder)
         record.save()  # its id identifies the notice of a writer that was killed on this machine
         with noticed(store_at(url), record.copy_id, archive):
             yield

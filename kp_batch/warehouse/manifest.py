@@ -18,7 +18,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from kp_batch.errors import IdentityError, WarehouseError
-from kp_batch.json_values import Number, are_all, is_flag, is_text
+from kp_batch.json_values import Bounds, are_all, is_flag, is_text
 from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.kept_settings import wrong_setting
@@ -36,7 +36,7 @@ LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 # The lists of the files of each table that exists, by month.
 Tables = Mapping[str, Mapping[str, str]]
 
-_NUMBER = Number(0, 2**63 - 1, is_whole=True)
+_NUMBER = Bounds(0, 2**63 - 1, is_whole=True)
 _MONTH, _LIST = re.compile(r"\d{4}-\d\d"), re.compile("[0-9a-f]{32}")
 _HALF = 32  # hex digits
 

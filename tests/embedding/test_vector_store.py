@@ -25,7 +25,7 @@ from kp_batch.embedding.chunks import (
 )
 from kp_batch.errors import DamagedVectorsError, WarehouseError
 from kp_batch.storage.store import Object
-from kp_batch.warehouse.bucket.location import Record, folder_of
+from kp_batch.warehouse.bucket.location import CopyRecord, folder_of
 from tests.support.make.vector_stores import Opened
 
 Float32s = npt.NDArray[np.float32]
@@ -283,7 +283,7 @@ def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     copy = Path(folder_of("s3://bucket/team"))
     folder = copy / "vectors" / "e"
     write_chunk(folder, FIRST, random(3))
-    record, name = Record(copy), name_of(FIRST)
+    record, name = CopyRecord(copy), name_of(FIRST)
     path = f"vectors/e/{name}.vectors.npy"
     record.mark_remote(Object(path, 0, 0, "etag"))
     record.save()

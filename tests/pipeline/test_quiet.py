@@ -101,7 +101,7 @@ NIGHTS: dict[str, list[Night]] = {
         Night(lambda folder: (folder / "archive" / "x" / "kp.lock").touch(), ("x is left out",)),
         AGAIN,
         Night(
-            lambda folder: (folder / "warehouse" / "told.json").write_text('{"a": [1]}'),
+            lambda folder: (folder / "warehouse" / "known-warnings.json").write_text('{"a": [1]}'),
             ("wh is left out", "x is left out"),
         ),
         AGAIN,

@@ -21,7 +21,7 @@ from kp_batch.novelty.replay import window_starts
 from kp_batch.planning.timeline import (
     MergedRows,
     NewWindows,
-    Span,
+    ReplaySpan,
     WindowComparison,
     rows_in_replay,
     spans,
@@ -237,7 +237,7 @@ def test_spans_are_cut_by_their_rows_and_not_by_the_gaps_between_them() -> None:
     rows[[0, 3, 5, 9, 10, 19]] = True
     starts = np.maximum(np.arange(20) - 2, 0)
     frame = pl.LazyFrame({"start": starts, "replay": rows})
-    assert spans(frame, 10) == (Span(0, 0, 10), Span(8, 10, 20))
+    assert spans(frame, 10) == (ReplaySpan(0, 0, 10), ReplaySpan(8, 10, 20))
     assert spans(frame.with_columns(replay=pl.lit(value=False)), 2) == ()
 
 

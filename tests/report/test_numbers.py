@@ -10,8 +10,8 @@ import pytest
 
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
-from kp_batch.report.numbers import Number, numbers
-from kp_batch.report.periods import Span
+from kp_batch.report.numbers import KeyFigure, numbers
+from kp_batch.report.periods import ChartSpan
 from tests.support.make.drawn_scores import opened, write
 from tests.support.make.odd_scores import make
 from tests.support.make.report_data import EMPTY, QUIET, Gathered
@@ -49,7 +49,7 @@ def _assert_numbers(data: ReportData, report: Report) -> None:
             _assert_same(number, wanted)
 
 
-def _assert_same(number: Number, wanted: dict[str, Any]) -> None:
+def _assert_same(number: KeyFigure, wanted: dict[str, Any]) -> None:
     assert number.about == wanted["about"]
     for name in ("value", "low", "high"):
         assert is_near(getattr(number, name), wanted[name]), (number.code, name)
@@ -144,6 +144,6 @@ DATA = replace(
 
 def test_what_is_at_other_times_and_on_one_day_is_said() -> None:
     others = pl.DataFrame({"domain": [ALL, ALL], "traces": [2, 3]})
-    day = Span(ALL, date(2026, 1, 1), date(2026, 1, 1), "hour", "month")
+    day = ChartSpan(ALL, date(2026, 1, 1), date(2026, 1, 1), "hour", "month")
     first, *_ = numbers(replace(DATA, other_times=others, spans={ALL: day}), ALL)
     assert first.about == "40 tasks, of 2026-01-01; 5 traces outside these dates"

@@ -20,7 +20,7 @@ from kp_batch.report.data import ReportData, gather
 from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
 from kp_batch.report.notices import notices
-from kp_batch.report.numbers import Number, numbers
+from kp_batch.report.numbers import KeyFigure, numbers
 from kp_batch.report.panels import PANELS
 from kp_batch.report.themes import THEMES
 from kp_batch.report.trace_details import Traces
@@ -106,7 +106,7 @@ def ranked(of: Written, which: str, scope: str) -> list[list[str]]:
     ]
 
 
-def figure(number: Number) -> list[str]:
+def figure(number: KeyFigure) -> list[str]:
     """A number as the page shows it, but for its line."""
     value, *ends = (
         "" if each is None else format(each, number.form)

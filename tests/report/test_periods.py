@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.report.periods import Span, grain_of, held_by, span
+from kp_batch.report.periods import ChartSpan, grain_of, held_by, span
 from tests.support.oracle.reports import LENGTHS
 
 ENDED = date(2026, 2, 1)
@@ -82,7 +82,7 @@ def test_law_what_is_shown_besides_is_next_to_it_unless_all_days_are_shown(days:
         assert all(gap <= (end - begin + 1) / 10 for gap in besides)
 
 
-def spanned(days: Days) -> Span:
+def spanned(days: Days) -> ChartSpan:
     """Of days before the last run ended, or after it where they are less than 0."""
     rows = {ENDED - day * DAY: traces for day, traces in days.items()}
     frame = pl.DataFrame({"day": [*rows], "traces": [*rows.values()]})

@@ -10,7 +10,7 @@ import pytest
 
 from kp_batch.errors import BusyError, OvertakenError, WarehouseError
 from kp_batch.warehouse.audits import AuditResult
-from kp_batch.warehouse.last_run import LastRuns, the_try, tried
+from kp_batch.warehouse.last_run import LastRuns, current_attempt, recorded_attempt
 from kp_batch.warehouse.lock import holder, locked
 from kp_batch.warehouse.reasons import Reason, RolledBack
 from kp_batch.warehouse.run_record import RunCounts
@@ -89,19 +89,19 @@ def test_of_several_results_one_ended_last() -> None:
 
 def test_a_try_within_another_is_that_one_and_only_the_first_end_counts(tmp_path: Path) -> None:
     def work() -> None:
-        with tried(tmp_path) as this, locked(tmp_path, wait=False):
-            with tried(tmp_path / "other") as inner:
-                assert inner is this is the_try()
+        with recorded_attempt(tmp_path) as this, locked(tmp_path, wait=False):
+            with recorded_attempt(tmp_path / "other") as inner:
+                assert inner is this is current_attempt()
             this.under_way()
             this.at("replay")
             assert (holder(tmp_path) or {})["pid"] == os.getpid()
             this.end(DONE)
-            this.settle()
+            this.finalize()
             raise WarehouseError("too late")
 
     with pytest.raises(WarehouseError, match="too late"):
         work()
-    assert the_try() is None
+    assert current_attempt() is None
     last, success = LastRuns.read(tmp_path)
     assert last == success
     assert last
@@ -112,11 +112,11 @@ def test_a_try_within_another_is_that_one_and_only_the_first_end_counts(tmp_path
 
 def test_the_step_is_that_at_which_the_run_failed(tmp_path: Path) -> None:
     def work() -> None:
-        with tried(tmp_path) as this:
+        with recorded_attempt(tmp_path) as this:
             this.under_way()
             this.at("replay")
             try:
-                with tried(tmp_path):
+                with recorded_attempt(tmp_path):
                     raise WarehouseError("damaged")
             finally:
                 this.at("report")
@@ -130,7 +130,7 @@ def test_the_step_is_that_at_which_the_run_failed(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_after_its_publication_has_failed(tmp_path: Path) -> None:
     def work() -> None:
-        with tried(tmp_path) as this:
+        with recorded_attempt(tmp_path) as this:
             this.under_way()
             this.begun = True
             this.end(DONE)
@@ -148,10 +148,10 @@ def test_who_only_met_another_run_leaves_its_mark_alone(tmp_path: Path) -> None:
     RUNS["done"].write(tmp_path)
     (tmp_path / "manifest.json").touch()
     before = LastRuns.read(tmp_path)
-    with pytest.raises(BusyError), tried(tmp_path):
+    with pytest.raises(BusyError), recorded_attempt(tmp_path):
         raise BusyError("another run is writing")
     assert LastRuns.read(tmp_path) == before
-    with pytest.raises(OvertakenError), tried(tmp_path), locked(tmp_path, wait=False):
+    with pytest.raises(OvertakenError), recorded_attempt(tmp_path), locked(tmp_path, wait=False):
         raise OvertakenError("taken over")
     last, success = LastRuns.read(tmp_path)
     assert (last and last.code, success) == ("overtaken", before.last_success)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from kp_batch import bounds
 from kp_batch.archive.file_formats.json import BATCH_BYTES
 from kp_batch.errors import Fault, UnreadableError
-from kp_batch.stopping import look
+from kp_batch.stopping import raise_if_unwanted
 
 _READ_AHEAD = 1 << 20  # bytes per column; without a limit, pyarrow reads whole row groups ahead
 _ROWS = 128  # to decode before they are measured: a row may take far more than earlier ones
@@ -84,7 +84,7 @@ class ParquetRows:
         for batch in self._parquet.iter_batches(
             batch_size=min(most, _ROWS), columns=self._leaves(is_wanted), use_threads=False
         ):
-            look()
+            raise_if_unwanted()
             unpacked += batch.nbytes
             self._check_unpacked(unpacked)  # may exceed what the footer states
             # Without the writer's metadata: some of its bytes make Polars panic.

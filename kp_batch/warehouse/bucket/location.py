@@ -127,7 +127,7 @@ def _copies() -> Path:
 
 
 @dataclass
-class Record:
+class CopyRecord:
     """The bucket's objects as a copy knows them; paths are relative, like the objects'."""
 
     folder: Path
@@ -156,12 +156,12 @@ class Record:
         return self.known[path].etag if path in self.known else ""
 
     def note(self, path: str, etag: str) -> None:
-        """Record that a file equals the object with this ETag."""
+        """CopyRecord that a file equals the object with this ETag."""
         status = (self.folder / path).stat()
         self.known[path] = Known(etag, status.st_size, status.st_mtime_ns)
 
     def mark_remote(self, obj: "Object") -> None:
-        """Record an object that is fetched only when it is read."""
+        """CopyRecord an object that is fetched only when it is read."""
         (self.folder / obj.path).unlink(missing_ok=True)  # of an older object
         self.known[obj.path] = Known(obj.etag, obj.size, FETCHED_NS)
 
@@ -240,7 +240,7 @@ def _known(folder: Path) -> Mapping[str, Known]:
 
 @lru_cache(maxsize=1)  # for the many chunks of one warehouse, one after another
 def _read(folder: Path, *_: int) -> Mapping[str, Known]:
-    return Record.of(folder).known
+    return CopyRecord.of(folder).known
 
 
 def _path(folder: Path) -> Path:

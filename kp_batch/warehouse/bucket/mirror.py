@@ -57,7 +57,7 @@ from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
 from kp_batch.storage.store import AT_ONCE, ConflictError, Object, Store, run_parallel, store_at
 from kp_batch.warehouse.bucket.location import (
     FETCHED_NS,
-    Record,
+    CopyRecord,
     is_lazy,
     is_vector_file,
     make_folder_of,
@@ -85,10 +85,10 @@ _FETCHING_S = 3_600  # a half-written file as recent as that may be a vector tha
 class Mirror:
     """A copy, its bucket, and the state of its writer."""
 
-    record: Record
+    record: CopyRecord
     store: Store
     etag: str = ""  # of the manifest that work began from, or that this writer has published
-    tried: set[bytes] = field(default_factory=set[bytes])  # manifests that may be published
+    unconfirmed: set[bytes] = field(default_factory=set[bytes])  # manifests that may be published
     stored: set[str] = field(default_factory=set[str])  # files that no manifest is known to name
     skips_upload: bool = False  # see `skip_upload`
     unneeded: Collection[str] | None = None  # see `allow_deletion`
@@ -97,7 +97,7 @@ class Mirror:
     def of(cls, folder: Path) -> "Mirror | None":
         """The copy in a folder; None if it is no copy of a bucket."""
         url = url_of(folder)
-        return cls(Record.of(folder), store_at(url)) if url else None
+        return cls(CopyRecord.of(folder), store_at(url)) if url else None
 
     @property
     def folder(self) -> Path:
@@ -149,7 +149,7 @@ class Mirror:
         record.was_published = now is not None
         self.prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=keeps_own)
         record.save()
-        self.tried.clear()  # what is published is known
+        self.unconfirmed.clear()  # what is published is known
         return True
 
     def _manifest(self) -> tuple[bytes, Object | None]:
@@ -235,7 +235,7 @@ class Mirror:
         self._store_new()
         if not self.try_store_logs():  # of a writer before, who was killed; another one does it now
             raise self._overtaken()
-        self.tried.add(content)
+        self.unconfirmed.add(content)
         try:
             self.etag = self.store.write(_MANIFEST, content, instead_of=self.etag)
         except ConflictError as error:
@@ -247,7 +247,7 @@ class Mirror:
         """Refuse to publish upon another manifest than the bucket's."""
         content, now = self._manifest()
         etag = now.etag if now else ""
-        if content in self.tried:  # its own: the answer was lost
+        if content in self.unconfirmed:  # its own: the answer was lost
             self.etag = etag
         if etag != self.etag:
             raise self._overtaken()
@@ -283,9 +283,9 @@ class Mirror:
         """
         with suppress(FileNotFoundError, *DAMAGED):
             last, name = _parsed(here).name, _parsed(newest).name
-            tried = {_parsed(each).name for each in self.tried} - {last}
-            while tried and name != last:
-                if name in tried:
+            unconfirmed = {_parsed(each).name for each in self.unconfirmed} - {last}
+            while unconfirmed and name != last:
+                if name in unconfirmed:
                     return False
                 content, _ = self.store.read(_ROOT.past_manifest(name).as_posix())
                 name = _parsed(content).before
@@ -493,7 +493,7 @@ def is_uncertain(folder: Path) -> bool:
     """Whether the bucket has, or may have, a manifest of this writer that the copy lacks."""
     if folder not in _OPEN:
         return False
-    return bool(_OPEN[folder].tried - {_manifest_here(folder)})
+    return bool(_OPEN[folder].unconfirmed - {_manifest_here(folder)})
 
 
 def _manifest_here(folder: Path) -> bytes:

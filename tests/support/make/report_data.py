@@ -9,7 +9,7 @@ import polars as pl
 
 from kp_batch.report.data import FRAMES, ReportData
 from kp_batch.report.labels import ALL
-from kp_batch.report.periods import Span
+from kp_batch.report.periods import ChartSpan
 from kp_batch.warehouse.run_record import RunCounts, RunRecord
 from tests.support.make.drawn_scores import Drawn
 
@@ -123,7 +123,7 @@ QUIET = ReportData(
     run=RUN,
     before=None,
     failed=None,
-    spans={scope: Span(scope, FIRST, LAST, "day", "month") for scope in (ALL, "code")},
+    spans={scope: ChartSpan(scope, FIRST, LAST, "day", "month") for scope in (ALL, "code")},
     period="day",
     totals=TOTALS,
     **_FRAMES | {"recorded": rows("recorded", (0, 0, None, None))} | of_domains(code=1300),

@@ -26,7 +26,7 @@ from kp_batch.errors import BusyError, OvertakenError, StorageError
 from kp_batch.storage.store import Object
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.bucket import mirror as mirrors
-from kp_batch.warehouse.bucket.location import Record
+from kp_batch.warehouse.bucket.location import CopyRecord
 from kp_batch.warehouse.bucket.mirror import Mirror
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
@@ -338,7 +338,7 @@ def write_chunk(folder: Path, rows: Sequence[str]) -> None:
 
 
 def _mirror_of(folder: Path) -> Mirror:
-    return Mirror(Record.of(folder), _STORES[folder])
+    return Mirror(CopyRecord.of(folder), _STORES[folder])
 
 
 @pytest.fixture(autouse=True)
