@@ -1,4 +1,4 @@
-"""The columns of results by name: what each is, and how people, programs and frames have it."""
+"""The columns of results by name: their meaning, and their form in text, JSON and frames."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ Form = str | Callable[[Any], str]
 
 @dataclass(frozen=True)
 class Column:
-    """What all columns of one name are.
+    """What all columns of one name have in common.
 
     Attributes:
-        meaning: what its values are, with their unit.
-        type: of its values in JSON.
-        heading: above it in a table for people; empty: it is in none.
-        form: of its values for people, as `format` takes it, or a function.
-        null: what people read where there is no value.
+        meaning: what the values are, with their unit.
+        type: the type of the values in JSON.
+        heading: the heading in tables of text; empty if these leave the column out.
+        form: how text shows a value: a specification for `format`, or a function.
+        null: what text shows if there is no value.
     """
 
     meaning: str
@@ -37,25 +37,25 @@ class Column:
     null: str = ""
 
     def cell(self, value: Any) -> str:
-        """A value for people."""
+        """Return a value as text."""
         if value is None:
             return self.null
         return self.form(value) if callable(self.form) else format(value, self.form)
 
 
 class Rows(Displayed, tuple[Mapping[str, Any], ...]):
-    """A table of a result: rows of the same columns, each a value by the name of its column."""
+    """A table of a result: each row is a mapping of the same columns' names to values."""
 
     __slots__ = ()
     names: ClassVar[tuple[str, ...]]  # of the columns
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
-        """Take the columns of rows that may have more."""
+        """Make a table of rows, which may have other columns as well."""
         return cls({name: row[name] for name in cls.names} for row in rows)
 
     def to_polars(self) -> "pl.DataFrame":
-        """The rows as a frame, which has its columns and their types without any row, too."""
+        """Return the rows as a frame, which has all columns and types even without rows."""
         return frame({name: COLUMNS[name].type for name in self.names}, self)
 
     def _parts(self) -> Iterable[Part]:
@@ -63,7 +63,7 @@ class Rows(Displayed, tuple[Mapping[str, Any], ...]):
 
 
 def cells(rows: Iterable[Mapping[str, Any]], *names: str) -> list[Row]:
-    """Some columns of rows for people, by their headings."""
+    """Return some columns of rows as text, by their headings."""
     columns = {name: COLUMNS[name] for name in names}
     return [
         {column.heading: column.cell(row[name]) for name, column in columns.items()} for row in rows
@@ -71,7 +71,7 @@ def cells(rows: Iterable[Mapping[str, Any]], *names: str) -> list[Row]:
 
 
 def _first(length: int) -> Form:
-    """A text's first characters."""
+    """Show a text's first characters."""
     return lambda text: shortened(text, length)
 
 
@@ -88,79 +88,81 @@ def _number(meaning: str, heading: str = "", form: Form = ".4f") -> Column:
 
 
 def _change(meaning: str, heading: str) -> Column:
-    return Column(f"{meaning}; null: not known", float | None, heading, _CHANGE)
+    return Column(f"{meaning}; null: unknown", float | None, heading, _CHANGE)
 
 
 COLUMNS: Mapping[str, Column] = MappingProxyType(
     {
-        # Whatever a row is about.
+        # What a row is about.
         "task_domain": Column(
             "the domain of the task; null: all domains", str | None, "domain", _first(30), "all"
         ),
-        "trace_id": Column("the trace", str | None, "trace", _first(45)),
-        "day": Column("the traces' day, in UTC", str, "day"),
-        "traces": _count("how many there are", "traces"),
+        "trace_id": Column("the id of the trace", str | None, "trace", _first(45)),
+        "day": Column("the day of the traces, in UTC", str, "day"),
+        "traces": _count("the number of traces", "traces"),
         "run_id": Column("the run; null: the next one", str | None, "run"),
-        "line": _count("of the file, from 1", "line"),
+        "line": _count("the line of the file, from 1", "line"),
         # One score, and what it is made of.
-        "score": Column("0..1; null: none can be computed", float | None, "score", ".4f"),
+        "score": Column(
+            "the score, 0..1; null: none can be computed", float | None, "score", ".4f"
+        ),
         "composite": Column("the weighted sum of the dimensions, 0..1", float | None),
         **{
             name: Column(f"the {name.replace('_', ' ')} of the trace, 0..1", float | None)
             for name in ("complexity", "novelty", "tool_diversity", "outcome_confidence")
         },
-        "profile": Column("whose weights it has", str | None, "profile", _first(40)),
+        "profile": Column("the profile whose weights it has", str | None, "profile", _first(40)),
         "max_similarity": Column(
-            "the greatest cosine to what came before; null: nothing did",
+            "the highest cosine to a trace in its cache; null: the cache was empty",
             float | None,
             "similarity",
             ".4f",
         ),
-        "nearest_trace_id": Column("which trace that is", str | None),
+        "nearest_trace_id": Column("the id of that trace in the cache", str | None),
         "created_at": Column("when the trace was made, in UTC", str),
         "similarity": _number("the cosine of the two traces, -1..1", "similarity"),
         "age_s": _number("how much earlier the trace was made, in seconds", "made", _made),
         "is_same_text": Column(
-            "whether both have the same text",
+            "whether both traces have the same text",
             bool,
             "",
             lambda is_same: "the same text" if is_same else "",
         ),
         "text": Column(
-            "of what was embedded, from where the two begin to differ; null: it was not read",
+            "its embedded text, from where the two texts differ; null: its file was not read",
             tuple[TextSpan, ...] | None,
         ),
-        "own_text": Column("the same of the trace that came", tuple[TextSpan, ...] | None),
-        "reasons": Column("why there is no score, as codes; or why a run had any work", list[str]),
+        "own_text": Column("the same part of the new trace's text", tuple[TextSpan, ...] | None),
+        "reasons": Column("why there is no score, as codes; or why a run had work", list[str]),
         "message": Column("why there is no score, in words", str | None, "", _first(120)),
         # A score over the runs.
         "finished_at": Column("when the run ended, in UTC", str),
         "user": Column("who ran it", str),
-        "note": Column("of who ran it", str | None),
+        "note": Column("the note given with the run", str | None),
         # What audits found.
-        "name": Column("of the audit, or of the setting", str, "audit"),
+        "name": Column("the name of the audit or setting", str, "audit"),
         "state": Column("passes, allowed, warns or fails", str, "found"),
-        "rows": _count("how many rows must not be", "rows"),
-        "severity": Column("whether these fail the run, or warn", Literal["error", "warn"]),
+        "rows": _count("how many rows the audit found", "rows"),
+        "severity": Column("whether found rows fail the run, or warn", Literal["error", "warn"]),
         "allowed": Column("whether --allow-audit let the audit pass this once", bool),
-        "first": Column("five of the rows at the most, as JSON", tuple[str, ...]),
-        "digest": Column("of all these rows, in any order", str),
+        "first": Column("at most five of the rows, as JSON", tuple[str, ...]),
+        "digest": Column("the digest of all these rows, in any order", str),
         # What the next run computes scores with.
-        "value": Column("of the setting: any JSON", Any),
+        "value": Column("the value of the setting: any JSON", Any),
         "source": Column(
-            "where the next run takes the setting from: the project's file, or the default where "
-            "that leaves it out; without a project the warehouse keeps it",
+            "where the next run takes the setting from: project is the project's file, default is "
+            "for what that leaves out, and warehouse is without a project",
             Literal["project", "default", "warehouse"],
         ),
         # How scores are distributed.
         "bins": Column(
             "how many scores are in each of ten bins of equal width", list[int], "0 to 1", bar_line
         ),
-        "at_threshold": _count("how many of the traces reach the threshold", "at threshold"),
+        "at_threshold": _count("how many traces reach the threshold", "at threshold"),
         "share": _number(
             "the share of the traces that reach the threshold, 0..1", "at threshold", ".1%"
         ),
-        "mean": _number("of the scores, 0..1", "mean", ".3f"),
+        "mean": _number("the mean of the scores, 0..1", "mean", ".3f"),
         **{
             f"p{share}": _number(f"quantile {share / 100:g} of the scores", f"p{share}", ".3f")
             for share in (5, 25, 50, 75, 95)
@@ -168,32 +170,38 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         # What a run has to do.
         "replay": _count("how many traces get a new novelty", "replay"),
         "rescore": _count("how many traces get a new row", "rescore"),
-        "reweight": _count("how many of these differ by their weights alone", "reweight"),
+        "reweight": _count("how many of these only change weights", "reweight"),
         # How scores differ from those computed from scratch.
-        "column": Column("of `scores`, or `vector`: of the stored one's components", str, "column"),
+        "column": Column(
+            "a column of `scores`, or `vector` for the components of the stored vector",
+            str,
+            "column",
+        ),
         "max_difference": Column(
-            "in the column's unit; 0 or 1 if it is no number; infinite: there is no vector; "
-            "null: not compared",
+            "in the column's unit; 0 or 1 for other types than numbers; infinite: the vector is "
+            "missing; null: not compared",
             float | None,
             "greatest difference",
             ".3g",
             "not compared",
         ),
-        "tolerance": _number("the greatest difference that is none yet", "tolerance", ".3g"),
-        # How scores moved from one run to another.
-        "before_score": _number("of the first run, 0..1", "from"),
-        "after_score": _number("of the second run, 0..1", "to"),
+        "tolerance": _number("differences up to this one do not count", "tolerance", ".3g"),
+        # How scores changed from one run to another.
+        "before_score": _number("the score in the first run, 0..1", "from"),
+        "after_score": _number("the score in the second run, 0..1", "to"),
         "change": Column(
-            "a score less the one before; null: the first that is known",
+            "the score minus the one before; null: there is none before",
             float | None,
             "change",
             _CHANGE,
         ),
-        "from_facts": _change("the change by the traces' own facts, on the mean", "facts"),
-        "from_novelty": _change("the change by their novelty", "novelty"),
-        "from_weights": _change("the change by the weights", "weights"),
+        "from_facts": _change(
+            "the change from the traces' own facts; of several traces, the mean", "facts"
+        ),
+        "from_novelty": _change("the change from their novelty", "novelty"),
+        "from_weights": _change("the change from the weights", "weights"),
         "from_overrides": _change(
-            "the change by the overrides; the four sum to all of it", "overrides"
+            "the change from the overrides; the four sum to the whole change", "overrides"
         ),
         "single_thought": Column(
             "in which run the trace is a single thought; null: in neither",
@@ -202,52 +210,57 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "objective": Column(
             "the first 200 characters of the task, read again from the archive", str | None
         ),
-        "unread": Column("what has become of the trace's file; null: it was read", Unread | None),
-        "before_mean": _number("of the scores of the first run, 0..1"),
-        "after_mean": _number("of the scores of the second run, 0..1"),
-        "mean_change": _change("the second mean less the first", "mean change"),
-        "mean_absolute_change": _number("how far a score rose or fell", "mean absolute"),
-        "before_quantiles": Column("0.05, 0.25, 0.5, 0.75, 0.95 of the first scores", list[float]),
-        "after_quantiles": Column("0.05, 0.25, 0.5, 0.75, 0.95 of the second scores", list[float]),
+        "unread": Column("why the trace was not read again; null: it was", Unread | None),
+        "before_mean": _number("the mean score of the first run, 0..1"),
+        "after_mean": _number("the mean score of the second run, 0..1"),
+        "mean_change": _change("the second mean minus the first", "mean change"),
+        "mean_absolute_change": _number("the mean absolute change of a score", "mean absolute"),
+        "before_quantiles": Column(
+            "quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of the first scores", list[float]
+        ),
+        "after_quantiles": Column(
+            "quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of the second scores", list[float]
+        ),
         "stability_index": Column(
-            "of populations, over ten bins of equal width, 0: as they were; null below 200 traces",
+            "the population stability index over ten bins of equal width; 0: no change; null: "
+            "fewer than 200 traces",
             float | None,
             "stability index",
             ".4f",
         ),
         "rank_correlation": Column(
-            "Spearman's, -1..1; null where all scores of a run, or of a cache, are one",
+            "Spearman's correlation, -1..1; null: all scores of one side are equal",
             float | None,
             "rank corr",
             ".4f",
         ),
-        "rose": _count("how many scores rose, whatever the thresholds are", "rose"),
+        "rose": _count("how many scores rose", "rose"),
         "fell": _count("how many scores fell", "fell"),
         "stayed": _count("how many scores stayed", "stayed"),
         "now_reach": _count(
-            "how many traces reach the threshold that did not in the first run, or do not with the "
-            "current settings",
+            "how many traces reach the threshold, but not in the first run (in sweep: not with "
+            "the current settings)",
             "now reach",
         ),
         "now_reach_by_threshold": _count(
-            "of these, how many would not, had the threshold stayed", "of these by its move"
+            "how many of these would not reach the old threshold", "of these by its move"
         ),
         "no_longer_reach": _count(
-            "how many traces reach the threshold in the first run, or with the current settings, "
-            "and not here",
+            "how many traces do not reach the threshold, but did in the first run (in sweep: do "
+            "with the current settings)",
             "no longer",
         ),
         "no_longer_reach_by_threshold": _count(
-            "of these, how many would reach it still, had the threshold stayed",
+            "how many of these still reach the old threshold",
             "of those by its move",
         ),
         "single_thoughts": _count("how many traces are a single thought in either run"),
         # What other settings would make of the scores.
         "cache_by": Column(
-            "by what caches are kept: none, agent_id, agent_id+host", str, "cache by"
+            "which traces share a cache: none (all), agent_id, agent_id+host", str, "cache by"
         ),
         "cache_size": _count("how many vectors the cache holds", "size"),
-        "ttl": Column("how long it holds one: none, 90m, 12h, 7d", str, "ttl"),
+        "ttl": Column("how long a vector stays in the cache: none, 90m, 12h, 7d", str, "ttl"),
         "threshold": _number("the threshold, 0..1", "threshold", ".12g"),
         "is_current": Column(
             "whether these are the warehouse's own settings",
@@ -255,15 +268,17 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "",
             lambda is_current: "current" if is_current else "",
         ),
-        "mean_novelty": _number("of the traces, 0..1", "novelty"),
-        "mean_score": _number("of the traces, 0..1", "score"),
-        "recorded": _count("how many traces have a recorded score that shows their novelty"),
+        "mean_novelty": _number("the mean novelty, 0..1", "novelty"),
+        "mean_score": _number("the mean score, 0..1", "score"),
+        "recorded": _count("how many traces have a recorded score that depends on novelty"),
         "recorded_error": Column(
-            "their scores' mean absolute difference from the recorded ones; null: there is none",
+            "the mean absolute difference of these scores from the recorded ones; null: none are "
+            "recorded",
             float | None,
         ),
         "recorded_share": Column(
-            "the share of these that get the recorded score within 1e-6, 0..1; null: there is none",
+            "the share of the recorded scores that are reproduced within 1e-6, 0..1; null: none "
+            "are recorded",
             float | None,
             "recorded",
             ".1%",

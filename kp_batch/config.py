@@ -54,12 +54,12 @@ class Places(SettingsModel):
     """What a project's file has before its tables, and that file."""
 
     project: GivenProject = Field(
-        None, description="A kp_batch.toml. Other values that are given override its values."
+        None, description="A kp_batch.toml. Other given values override its values."
     )
     archive: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
         (),
-        description="Parquet or JSONL files, folders, globs or URLs. By default, those of the "
-        "project, or, without one, of the last run.",
+        description="Parquet or JSONL files, folders, globs or URLs. By default, the project's, "
+        "or, without a project, the last run's.",
     )
     warehouse: Annotated[Path, BeforeValidator(folder_of)] = Field(
         description="The folder of the tables, or its URL in a bucket. By default, the project's."
@@ -82,24 +82,24 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
 
     preview: bool = Field(
         default=False,
-        description="Do all the work and publish nothing: show how the scores would move, and what "
-        "audits find.",
+        description="Do all the work but publish nothing: show how the scores would change, and "
+        "what audits find.",
     )
     output: Annotated[Path | None, Metavar("FILE")] = Field(
-        None, description="With --preview: the file for its report."
+        None, description="With --preview, write its report to this file."
     )
     allow_audit: Annotated[tuple[Annotated[str, Metavar("NAME")], ...], ONE_OR_MORE] = Field(
         (), description="Let the audit NAME pass this once."
     )
     restore_vectors: bool = Field(
         default=False,
-        description="Make missing or damaged vectors of all published traces; changes no score.",
+        description="Compute missing or damaged vectors of published traces again; scores stay.",
     )
     ignore_rollback: bool = Field(
         default=False,
-        description="Let settings of the project bring back what a rollback undid.",
+        description="Run even if the project's settings bring back what a rollback undid.",
     )
-    note: Note = Field(None, description="A line to keep with the run, such as why it is made.")
+    note: Note = Field(None, description="A line to store with the run, such as its reason.")
 
     @model_validator(mode="before")
     @classmethod

@@ -30,10 +30,10 @@ T = TypeVar("T")
 @kp_batch.command()
 @click.argument("trace")
 @warehouse_option
-@click.option("--candidate", is_flag=True, help="The score that the last run did not publish.")
+@click.option("--candidate", is_flag=True, help="Explain the score of the candidate.")
 @json_option
 def explain(trace: str, warehouse: Path, *, candidate: bool, as_json: bool) -> None:
-    """Explain the score of TRACE, an id or the beginning of one, and which traces it resembled."""
+    """Explain the score of TRACE, an id or its beginning, and show which traces it resembled."""
     from kp_batch.operations.explain import explain as explain_trace
     from kp_batch.operations.explanation import explanation_text
 
@@ -49,7 +49,7 @@ def _moment(text: str) -> datetime:
 
 
 def _key_and_value(text: str) -> tuple[str, str | None]:
-    """A key of caches and its value, which is missing where nothing follows the =."""
+    """A key of caches and its value; None if nothing follows the =."""
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise ValueError(f"{text!r} is not KEY=VALUE, such as host=a")
@@ -58,18 +58,18 @@ def _key_and_value(text: str) -> tuple[str, str | None]:
 
 @kp_batch.command()
 @click.argument("file", type=NamedFile("rb"))
-@click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
-@option_of_warehouse(help="Meet the cache of this warehouse, and take its profiles.")
+@click.option("--profiles", metavar="FILE", help="A TOML file of weight profiles.")
+@option_of_warehouse(help="Score with the cache and the profiles of this warehouse.")
 @click.option(
-    "--at", type=Parsed(_moment), metavar="TIME", help="Score it as at this time.  [default: now]"
+    "--at", type=Parsed(_moment), metavar="TIME", help="Score as at this time.  [default: now]"
 )
 @click.option(
     "--group",
     multiple=True,
     type=Parsed(_key_and_value),
     metavar="KEY=VALUE",
-    help="Meet the cache of this value, where the warehouse keeps several (--cache-by); without "
-    "VALUE, that of the traces that have none. Left out, it is the trace's own.",
+    help="If the warehouse has several caches (--cache-by), score with that of VALUE; without "
+    "VALUE, with that of traces that lack one.  [default: the trace's own]",
 )
 @json_option
 def score(  # noqa: PLR0913 (each is an option)
@@ -81,10 +81,10 @@ def score(  # noqa: PLR0913 (each is an option)
     group: tuple[tuple[str, str | None], ...],
     as_json: bool,
 ) -> None:
-    """Score new traces: FILE, or - for stdin, is one as JSON, or JSONL.
+    """Score new traces. FILE, or - for stdin, has one as JSON, or several as JSONL.
 
-    With a warehouse each is scored as if it came next there; the warehouse stays as it is.
-    Without one it is scored as a live engine would score its first. --json prints a line for each.
+    With a warehouse, each trace is scored as if it came next there; nothing is written. Without
+    one, each is scored as the first trace of a live engine. --json prints a line for each.
     """
     from kp_batch.operations.score import score_lines, scored_text
     from kp_batch.operations.warehouse_cache import scoring

@@ -55,8 +55,8 @@ def _conditions() -> "type[ExportFilter]":
 def export(warehouse: Path, output: str, *, as_json: bool, **conditions: Any) -> None:
     """Write traces with their scores, by default those at or above the threshold.
 
-    They are read again from the archive. What is not there any more as it was scored is left out,
-    and so is what is private.
+    Traces are read again from the archive. Private traces, and those that are gone or changed since
+    they were scored, are left out.
     """
     if as_json and output == _STDOUT:
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")

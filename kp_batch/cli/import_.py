@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from kp_batch.imports.import_limits import ImportLimits
 
 _RULES = """\
-# Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
-# agent_id = "FIELD"               # names the agent, where its name is not told as such
-# created_at = "end"               # when its task ended, and not began; or "field:NAME", or a time
+# Rules to start from: what counts as success, and the confidence and the domain of each trace.
+# agent_id = "FIELD"               # the agent's name, if the format has no field for it
+# created_at = "end"               # the end of the task, not its start; or "field:NAME", or a time
 # recovery = "after_tool_error"    # the first thought after a failed tool recovers from an error
-# trace = "session"                # of sessions of coding agents all of it, and not a turn
+# trace = "session"                # a coding agent's whole session is one trace, not each turn
 
 [success]
-score = "NAME"                     # or, in place of both lines, always = true
-at_least = 1.0                     # or at_most, where lower is better
+score = "NAME"                     # or, instead of both lines, always = true
+at_least = 1.0                     # or at_most, if lower is better
 
 [confidence]
-score = "NAME"                     # or, in place of all three lines, always = 0.8
+score = "NAME"                     # or, instead of all three lines, always = 0.8
 min = 0
 max = 1
 
 [task_domain]
 from = "FIELD"
 map = { VALUE = "finance" }        # without it, the values are the domains
-otherwise = "default"              # without it, a trace of another value is refused
+otherwise = "default"              # without it, traces with other values are refused
 """
 
 
@@ -81,13 +81,13 @@ def _limits() -> "type[ImportLimits]":
     "archive",
     metavar="ARCHIVE",
     type=_Archive(file_okay=False),
-    help="The folder of the archive, or its URL in a bucket: a file a day.",
+    help="The folder of the archive, or its URL in a bucket. It gets a file for each day.",
 )
 @click.option(
     "--rules",
     "rules_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A TOML file that says what makes a success, how confident it is, and of which domain.",
+    help="A TOML file of rules for success, confidence, domain and more.",
 )
 @click.option("--success", help="score:NAME:AT_LEAST, or always.")
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
@@ -95,10 +95,10 @@ def _limits() -> "type[ImportLimits]":
 @click.option(
     "--agent-id",
     metavar="FIELD",
-    help="A field of the format that names the agent, in place of the format's own name.",
+    help="A field of the format that names the agent, instead of its usual one.",
 )
 @click.option(
-    "--created-at", metavar="TIME", help="start, end, field:NAME, or a time that all traces get."
+    "--created-at", metavar="TIME", help="start, end, field:NAME, or one time for all traces."
 )
 @project_option
 @json_option
@@ -115,11 +115,10 @@ def import_(  # noqa: PLR0913 (each is an option)
     as_json: bool,
     **limits: str | None,
 ) -> None:
-    """Make an archive of other systems' traces.
+    """Import other systems' traces into an archive.
 
-    FORMAT is one that `kp-batch import-formats` lists, or auto: that of the archive, or detected
-    from the files.
-    Without arguments the project's imports are made, one after another.
+    `kp-batch import-formats` lists the FORMATs. auto is that of the archive, or detected from the
+    files. Without arguments, run the project's imports, one after another.
     """
     if _is_bare():
         _import_all(as_json=as_json)

@@ -1,4 +1,4 @@
-"""`init`: begins a project."""
+"""`init`: begin a project."""
 
 from pathlib import Path
 from shlex import quote
@@ -36,13 +36,13 @@ _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 @click.option(
     "--prefect",
     is_flag=True,
-    help="Write prefect.yaml, too, which deploys it as a nightly run of Prefect.",
+    help="Also write prefect.yaml, which deploys the project as a nightly run of Prefect.",
 )
 def init(file: Path, *, prefect: bool, **settings: Any) -> None:
-    """Begin a project over ARCHIVE: write its file, every value explained, and make its warehouse.
+    """Begin a project over ARCHIVE: write its file, with comments, and create its warehouse.
 
-    Then kp-batch run, plan, sql and all others need no argument in its folder. With --prefect, and
-    without ARCHIVE, it writes only what deploys a project that is there.
+    In its folder, kp-batch run and the other commands then need no archive and no warehouse. In an
+    existing project, kp-batch init --prefect without ARCHIVE writes only prefect.yaml.
     """
     from kp_batch.operations.init import begin_project, deploy_project
 

@@ -42,10 +42,10 @@ _NEEDS = (
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Make that file instead, of a bucket's warehouse too: its views name the objects.",
+    help="Write this file instead. For a warehouse in a bucket, its views read the objects.",
 )
 def catalog(warehouse: Path, output: Path | None) -> None:
-    """Rebuild kp.duckdb for other clients, after the folder was moved or the file was lost."""
+    """Rebuild kp.duckdb for other clients, if the folder was moved or the file was lost."""
     from kp_batch.warehouse.publication import make_catalog, rebuild
     from kp_batch.warehouse.reader import connect
 
@@ -69,12 +69,12 @@ def catalog(warehouse: Path, output: Path | None) -> None:
     type=Parsed(parse_keep),
     default="30d",
     show_default=True,
-    help="What runs of this time left stays readable with --as-of: 12h, 30d.",
+    help="How long --as-of can read the tables of a run, such as 12h or 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; change nothing.")
 @json_option
 def vacuum(warehouse: Path, keep: timedelta, *, dry_run: bool, as_json: bool) -> None:
-    """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
+    """Remove old versions, unused vectors, and the raw rows of old rejects."""
     from kp_batch.operations.vacuum import removed_text
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
 
@@ -86,8 +86,8 @@ def vacuum(warehouse: Path, keep: timedelta, *, dry_run: bool, as_json: bool) ->
 @kp_batch.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @warehouse_option
-@click.option("--from", "file", type=NamedFile("rb"), help="A file of ids, one a line; - is stdin.")
-@click.option("--unseen-too", is_flag=True, help="Keep ids out of later runs that were never seen.")
+@click.option("--from", "file", type=NamedFile("rb"), help="A file with an id a line; - is stdin.")
+@click.option("--unseen-too", is_flag=True, help="Keep unknown ids out of later runs, too.")
 @note_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 @json_option
@@ -103,7 +103,7 @@ def forget(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Remove traces for good, as if they had never been in the archive.
 
-    An unknown ID changes nothing and fails, unless --unseen-too is given.
+    If an ID is unknown, this fails and changes nothing, unless you give --unseen-too.
     """
     all_ids = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
@@ -127,9 +127,9 @@ def forget(  # noqa: PLR0913 (each is an option)
 def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Publish again what RUN left: its scores, rejects, files and settings.
 
-    A RUN is its id, the beginning of it, latest (the last one that is done), previous, or a time
-    such as 2026-03-01T02:00 (the last one that was done by then, in UTC unless a zone follows). The
-    next run goes on from there, with the archive as it is by then: --dry-run shows that, too.
+    A RUN is an id or its beginning, latest (the last successful run), previous (the one before), or
+    a time such as 2026-03-01T02:00 (the last run that had succeeded by then; UTC unless a zone
+    follows). --dry-run also shows what the next run would then do with the archive as it is.
     """
     from kp_batch.operations.rollback import excluded_by, plan_rollback, rolled_back_text
     from kp_batch.operations.rollback import rollback as roll_back

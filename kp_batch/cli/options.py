@@ -159,7 +159,7 @@ project_option = click.option(
     expose_value=False,
     callback=_find_project,
     help="The project's file. Other options override its values.",
-    show_default=f"{PROJECT_FILE} in this folder, if there is one",
+    show_default=f"{PROJECT_FILE} in this folder, if it exists",
 )
 
 
@@ -183,13 +183,13 @@ def warehouse_option_of(
 
 warehouse_option = warehouse_option_of()
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-note_option = click.option("--note", type=Parsed(parse_note), help="A line to keep with the run.")
+note_option = click.option("--note", type=Parsed(parse_note), help="A line to store with the run.")
 option_of_format = partial(click.option, "--format", "output_format", show_default=True)
 rows_as_json_option = click.option("--json", "as_json", is_flag=True, help="Print a list of rows.")
 format_option = option_of_format(
     type=click.Choice(["table", "line", "csv"]),
     default="table",
-    help="line: one for each value, as of a table that is wider than the terminal.",
+    help="line prints each value on its own line, as table does for rows wider than the terminal.",
 )
 count_option = partial(click.option, type=Parsed(parse_count), metavar="N", show_default=True)
 

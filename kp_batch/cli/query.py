@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _ANY_WIDTH = 10**6  # characters, where the terminal's width is unknown
-_RUN = "its id, the beginning of it, latest, previous, a time, or candidate"
+_RUN = "an id or its beginning, latest, previous, a time, or candidate"
 
 
 class QuestionsHelp(click.Command):
@@ -75,7 +75,7 @@ def _warehouse_of_query(
 @kp_batch.command(cls=QuestionsHelp)
 @click.argument("query", required=False, is_eager=True, shell_complete=complete_questions)
 @click.option(
-    "-f", "--file", type=NamedFile("rb"), is_eager=True, help="A file that holds QUERY; - is stdin."
+    "-f", "--file", type=NamedFile("rb"), is_eager=True, help="Read QUERY from a file; - is stdin."
 )
 @warehouse_option_of(callback=_warehouse_of_query)
 @format_option
@@ -83,9 +83,9 @@ def _warehouse_of_query(
     "--as-of",
     metavar="RUN",
     shell_complete=complete_runs,
-    help=f"The tables as that run left them: {_RUN}.",
+    help=f"Query the tables as RUN left them: {_RUN}.",
 )
-@click.option("--fail-if-rows", is_flag=True, help="Exit with 1 where the answer has a row.")
+@click.option("--fail-if-rows", is_flag=True, help="Exit with 1 if the answer has rows.")
 @rows_as_json_option
 def sql(  # noqa: PLR0913 (each is an option)
     query: str | None,
@@ -97,11 +97,10 @@ def sql(  # noqa: PLR0913 (each is an option)
     fail_if_rows: bool,
     as_json: bool,
 ) -> None:
-    """Ask QUERY of the views scores, rejects, profiles, runs, files and distributions.
+    """Query the views scores, rejects, profiles, runs, files and distributions with SQL.
 
-    Of several statements each answer is shown; csv and --json hold one. Without QUERY it lists the
-    questions that have a name, with examples; with the name of a question in place of QUERY, that
-    one.
+    Several statements print several answers; csv and --json take only one. Without QUERY, list the
+    named questions with examples. If QUERY is the name of a question, explain it.
     """
     if not _is_query(query, file):
         if as_of or fail_if_rows:
@@ -114,7 +113,7 @@ def sql(  # noqa: PLR0913 (each is an option)
 
 
 def _is_query(query: str | None, file: IO[bytes] | None) -> bool:
-    """Whether something is asked; the name of a question is no SQL."""
+    """Whether there is a query; the name of a question alone is none."""
     names = {question.name for question in all_questions()}
     return file is not None or not (query is None or query in names)
 
@@ -138,10 +137,10 @@ def _questions_text(questions: list[Question]) -> str:
 @format_option
 @rows_as_json_option
 def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
-    """List the runs, the last one first: what each changed, or why it failed; and the candidate.
+    """List the runs, the newest first: what each changed, or why it failed; and the candidate.
 
-    kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
-    can be published again, too. Without a terminal, each value has a line of its own.
+    In the column kept, as-of means that --as-of can read the tables of the run, and rollback that a
+    rollback can also publish them again. Without a terminal, each value has its own line.
     """
     from kp_batch.operations.kept_runs import RUNS, available_runs
 
@@ -164,13 +163,14 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     "--max-age",
     type=Parsed(parse_duration),
     metavar="TIME",
-    help="Exit with 1 if the last success is longer ago, as 26h, or there is none.",
+    help="Exit with 1 if the last success is older than this, such as 26h, or missing.",
 )
 @click.option(
     "--max-trace-age",
     type=Parsed(parse_duration),
     metavar="TIME",
-    help="Exit with 1 if the newest trace is older, as 3d, or there is none; not by future dates.",
+    help="Exit with 1 if the newest trace is older than this, such as 3d, or missing. Traces dated "
+    "in the future do not count.",
 )
 @click.option(
     "--fail-if-failed",
@@ -186,10 +186,10 @@ def status(
     fail_if_failed: bool,
     as_json: bool,
 ) -> None:
-    """Show how the last run ended, when one was last done, and which warnings are open.
+    """Show how the last run ended, when one last succeeded, and the open warnings.
 
-    Exits with 1 if the warehouse cannot be reached within 30 s, is none, or, in a folder, has lost
-    a table. It writes nothing.
+    Exits with 1 if there is no warehouse, if it cannot be reached within 30 s, or if a table is
+    missing from its folder. Writes nothing.
     """
     from kp_batch.operations.status import (
         check_age,
@@ -212,7 +212,7 @@ def status(
 @warehouse_option
 @json_option
 def settings(warehouse: Path, *, as_json: bool) -> None:
-    """Show what the next run computes scores with, where it takes it from, and which run set it."""
+    """Show the settings of the next run, where each comes from, and which run set it."""
     from kp_batch.operations.current_settings import settings as settings_of
     from kp_batch.operations.current_settings import settings_text
 
@@ -227,10 +227,10 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 @warehouse_option
 @json_option
 def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
-    """Run the audits that the warehouse keeps over what is published, or what RUN left.
+    """Run the warehouse's audits over the published tables, or over those that RUN left.
 
-    RUN is the last done run if it is left out, and may be candidate; published.TABLE is a table
-    before that run. Exits with 1 if an audit fails.
+    RUN may be candidate. Audits can read the tables before RUN as published.TABLE; without RUN,
+    these are the tables before the last successful run. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.warehouse.audits import refuse_failed, results_text
@@ -244,13 +244,13 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
 @click.argument("before", metavar="RUN", shell_complete=complete_runs)
 @click.argument("after", metavar="RUN", shell_complete=complete_runs)
 @warehouse_option
-@click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
-@click.option("--crossed", is_flag=True, help="Write the traces that crossed the threshold: -o.")
+@click.option("--force", is_flag=True, help="Compare even if encoders or formulas differ.")
+@click.option("--crossed", is_flag=True, help="Write the traces that crossed the threshold to -o.")
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
-    help="Where they go: FILE.jsonl, FILE.parquet, FILE.csv, or - for JSONL on stdout.",
+    help="For --crossed: FILE.jsonl, FILE.parquet, FILE.csv, or - for JSONL on stdout.",
 )
 @json_option
 def compare(  # noqa: PLR0913 (each is an option)
@@ -263,11 +263,11 @@ def compare(  # noqa: PLR0913 (each is an option)
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Show how the scores moved from the first RUN to the second, and what moved them.
+    """Show how the scores changed from the first RUN to the second, and what changed them.
 
-    A RUN is its id, the beginning of it, latest (the last one that is done), previous, or a time
-    such as 2026-03-01T02:00 (the last one that was done by then, in UTC unless a zone follows); or
-    candidate, what the last run would have published, had audits not refused it, or as a preview.
+    A RUN is an id or its beginning, latest (the last successful run), previous (the one before), or
+    a time such as 2026-03-01T02:00 (the last run that had succeeded by then; UTC unless a zone
+    follows). candidate is a preview, or a run that audits refused.
     """
     from kp_batch.operations.compare import compare as compare_runs
     from kp_batch.operations.compare import comparison_text
@@ -302,16 +302,16 @@ def _frame_file(warehouse: Path, output: str) -> Generator["Callable[[pl.DataFra
 
 @kp_batch.command()
 @warehouse_option
-@count_option("--sample", "traces", default=100, help="How many traces, drawn by chance.")
+@count_option("--sample", "traces", default=100, help="How many traces to draw at random.")
 @click.option("--no-embed", is_flag=True, help="Trust the stored vectors.")
-@click.option("--seed", type=int, help="Draw the same traces again.  [default: another each time]")
+@click.option("--seed", type=int, help="Draw the same traces again.  [default: a new seed]")
 @json_option
 def verify(
     warehouse: Path, traces: int, seed: int | None, *, no_embed: bool, as_json: bool
 ) -> None:
-    """Compute some traces from scratch, from their files, and compare.
+    """Score some traces again, from their files, and compare with what is published.
 
-    It exits with 1 where any differs, and where no file of them is there as it was.
+    Exits with 1 if any differs, or if none of their files is unchanged.
     """
     from kp_batch.operations.verify import refuse_wrong, verification_text
     from kp_batch.operations.verify import verify as verify_traces
@@ -324,9 +324,14 @@ def verify(
 @kp_batch.command()
 @warehouse_option
 @option_of_format(type=click.Choice(["html", "markdown"]), default="html")
-@click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="- is stdout.  [default: report.html; for markdown, stdout]",
+)
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
-    """Report on the scores: one page, or its words and numbers as markdown."""
+    """Write a report on the scores: one page, or its text and numbers as markdown."""
     from kp_batch.report.build import report as report_of
 
     text = report_of(warehouse, output_format)
@@ -360,7 +365,7 @@ def ask(
     as_of: str | None = None,
     variables: Mapping[str, object] | None = None,
 ) -> bool:
-    """Print the answer to a query; returns whether it has any row."""
+    """Print the answer to a query, and return whether it has rows."""
     from kp_batch.warehouse.answer_formats import write_answer
     from kp_batch.warehouse.reader import connect
 

@@ -57,19 +57,19 @@ DEMO_QUERIES = {
 @click.option(
     "--prefect/--no-prefect",
     default=None,
-    help="Run as a Prefect flow, or without it.  [default: where Prefect is configured]",
+    help="Run as a Prefect flow, or without Prefect.  [default: if Prefect is configured]",
 )
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Print errors, warnings when they are new or changed, changed settings, and that a "
-    "warehouse is new.",
+    help="Print only errors, new or changed warnings, changed settings, and whether the warehouse "
+    "is new.",
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:
     """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs.
 
-    Left out, it is that of the project, or, without one, of the last run.
+    ARCHIVE defaults to the project's, or, without a project, to that of the last run.
     """
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 
@@ -82,7 +82,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 @warehouse_option
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
-    """Show what a run over ARCHIVE would do, and why; changes nothing."""
+    """Show what a run over ARCHIVE would do, and why. Changes nothing."""
     config = config_of(settings)
     _tell_of_project(config.warehouse)
     from kp_batch.operations.preview import plan as plan_of
@@ -100,10 +100,10 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("kp-batch-demo"),
     show_default=True,
-    help="Where the sample archive and its warehouse go.",
+    help="The folder for the sample archive and its warehouse.",
 )
 def demo(folder: Path) -> None:
-    """Score a sample archive with the real model, and ask a few questions."""
+    """Score a sample archive with the real model, and run a few queries."""
     archive, warehouse = folder / "archive", folder / "warehouse"
     copytree(_sample(), archive, copy_function=copyfile, dirs_exist_ok=True)
     place = {"archive": (str(archive),), "warehouse": warehouse}

@@ -23,7 +23,7 @@ from kp_batch.text import parse_similarity
 
 
 class _TraceOrFile(NamedFile):
-    """A file that is there, or - for stdin, opened; everything else is a trace's name, a text."""
+    """An existing file, or - for stdin, opened; everything else is the name of a trace, a text."""
 
     def convert(
         self,
@@ -46,13 +46,13 @@ def _is_file(name: str) -> bool:
 @kp_batch.command()
 @click.argument("trace", metavar="TRACE|FILE", type=_TraceOrFile("rb"))
 @warehouse_option
-@count_option("-n", "most", default=10, help="How many are listed at the most.")
+@count_option("-n", "most", default=10, help="List at most this many.")
 @json_option
 def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool) -> None:
-    """Find the traces of the whole archive, earlier and later, that one resembles most.
+    """Find the traces of the whole archive, earlier and later, that are most similar to one.
 
-    TRACE is its id or the beginning of one. FILE, or - for stdin, has new traces, as score takes
-    them; --json then prints a line for each.
+    TRACE is an id or its beginning. FILE, or - for stdin, has new traces, as for score; --json then
+    prints a line for each.
     """
     from kp_batch.operations.similar import similar_text, similar_to_lines, similar_to_trace
 
@@ -72,13 +72,13 @@ def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool
     metavar="COSINE",
     default="0.95",
     show_default=True,
-    help="From which on a trace nearly repeats an earlier one.",
+    help="The lowest similarity of a near repeat.",
 )
 @json_option
 def redundancy(warehouse: Path, similarity: float, *, as_json: bool) -> None:
-    """Find the share of the traces that nearly repeat any earlier one of the archive.
+    """Find the share of traces that nearly repeat any earlier one of the archive.
 
-    It is exact up to 50,000 different texts, and of more an estimate with its interval.
+    The share is exact up to 50,000 different texts; above, it is an estimate with its interval.
     """
     from kp_batch.operations.redundancy import redundancy as redundancy_of
     from kp_batch.operations.redundancy import redundancy_text

@@ -29,11 +29,11 @@ def _values() -> "type[SweepValues]":
 @warehouse_option
 @json_option
 def sweep(warehouse: Path, *, as_json: bool, **values: Any) -> None:
-    """Show what other caches and thresholds would do to the scores; changes nothing.
+    """Show what other caches and thresholds would do to the scores. Changes nothing.
 
-    Every combination of the given values is compared with the current one, from the stored
-    vectors; what is left out stays as the warehouse has it. Encoder and weights are the current
-    ones. Where the archive has recorded scores, a column shows how many each cache gives again.
+    Compares every combination of the given values with the current settings, from the stored
+    vectors. Options that you leave out, the encoder and the weights stay as the warehouse has them.
+    If the archive has recorded scores, a column shows how many of them each cache reproduces.
     """
     from kp_batch.operations.sweep import sweep as sweep_of
 

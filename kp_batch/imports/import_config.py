@@ -33,7 +33,7 @@ class ImportSource(SettingsModel):
     )
     sources: tuple[str, ...] = Field(min_length=1, description="Files, folders, or URLs.")
     archive: str = Field(min_length=1, description="The archive's folder, or its URL in a bucket.")
-    rules: Path | None = Field(None, description="A TOML file that decides what they do not tell.")
+    rules: Path | None = Field(None, description="A TOML file of rules for what they lack.")
 
 
 class ImportConfig(ImportLimits, ImportSource):

@@ -13,10 +13,10 @@ class ImportLimits(SettingsModel):
 
     max_refused: Limit = Field(
         None,
-        description="More refused traces than this, 5 or 5% of what is read, fail the import.",
+        description="Fail if more traces than this are refused: a number, or a share such as 5%.",
     )
     max_unreadable: Limit = Field(
-        None, description="More unreadable files than this, 5 or 5%, fail the import."
+        None, description="Fail if more files than this are unreadable: a number, or a share."
     )
 
 

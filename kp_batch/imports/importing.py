@@ -228,7 +228,7 @@ class _Import:
             refused=dict(taken.refusals.refused),
             waiting=dict(taken.refusals.waiting),
             unresolved=unresolved,
-            passed_over=dict(taken.skipped),
+            skipped=dict(taken.skipped),
             expired=self._change.count_expired(expired),
             deleted=max(deleted - taken.seen_again, 0),
             unmapped_domains=dict(taken.counts.unmapped),

@@ -24,7 +24,7 @@ class Imported(Displayed):
     refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
     waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
     unresolved: dict[str, int]  # `refused` and `waiting` in all, earlier imports included
-    passed_over: dict[str, int] = field(default_factory=dict[str, int])  # not an agent's, by kind
+    skipped: dict[str, int] = field(default_factory=dict[str, int])  # not an agent's, by kind
     expired: int = 0  # traces among these whose records were kept long enough
     deleted: int = 0  # traces that a registry no longer has; they stay
     unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
@@ -40,7 +40,7 @@ def forgotten_text(done: Forgotten, archive: str) -> str:
     """Return the line about what was forgotten."""
     records = f", {count_of(done.records, 'record')} of sources" if done.records else ""
     return (
-        f"{count_of(done.traces, 'trace')} taken back{records}; changed "
+        f"{count_of(done.traces, 'trace')} removed{records}; changed "
         f"{count_of(done.files_changed, 'file')} of {archive}"
     )
 
@@ -50,11 +50,11 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
     yield f"{count_of(done.traces, 'trace')} from {files} that are new or changed"
     yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
     if done.deleted:
-        yield f"  deleted    {count_of(done.deleted, 'trace')} there; as before here"
+        yield f"  deleted    {count_of(done.deleted, 'trace')} by the source; they stay here"
     for title, counts in (
         ("refused", done.refused),
         ("waiting", done.waiting),
-        ("passed over", done.passed_over),
+        ("skipped", done.skipped),
         ("unmapped", done.unmapped_domains),
     ):
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -63,7 +63,7 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
         if rest := ordered[_LINES:]:
             yield f"  {title:<10} {sum(count for _, count in rest):,} of {len(rest):,} more kinds"
     if done.expired:
-        yield f"  expired    {count_of(done.expired, 'trace')} passed over 30 days ago"
+        yield f"  expired    {count_of(done.expired, 'trace')} without an agent, after 30 days"
     for name, rule in done.rules.items():
         yield f"  rule       {name}: {_rule(rule)}"
     unresolved = {kind: count for kind, count in done.unresolved.items() if count}

@@ -32,13 +32,13 @@ class ExportFilter(SettingsModel):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="The least score. Left out, it is the warehouse's threshold.",
+        description="The lowest score. By default, the warehouse's threshold.",
     )
     domain: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
-        (), description="Of that domain; may be given several times."
+        (), description="Only this domain; may be given several times."
     )
-    since: Day = Field(None, description="Made on that day or later, in UTC.")
-    until: Day = Field(None, description="Made on that day or earlier.")
+    since: Day = Field(None, description="Only traces made on this day or later, in UTC.")
+    until: Day = Field(None, description="Only traces made on this day or earlier.")
     where: Annotated[str | None, Metavar("SQL")] = Field(
         None, description="A condition on the view scores."
     )
@@ -47,10 +47,11 @@ class ExportFilter(SettingsModel):
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Leave out what resembles a better one that much: 0.95, or 1 for equal texts.",
+        description="Leave out traces at least this similar to a better one: 0.95, or 1 for equal "
+        "texts.",
     )
     top: Annotated[int | None, Metavar("N")] = Field(
-        None, ge=1, description="The best N of what is left, in the order of their scores."
+        None, ge=1, description="Only the best N of what is left, the best first."
     )
     include_private: bool = Field(default=False, description="Export private traces, too.")
 

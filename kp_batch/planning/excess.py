@@ -94,7 +94,7 @@ def _table(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[Measure
 
 
 def _gone(gone: Sequence[str], files: int, option: str = "") -> Measure:
-    state = "gone since the last run that is done"
+    state = "gone since the last successful run"
     return Measure("max_gone", len(gone), files, "file", state, _such_as(gone), option=option)
 
 

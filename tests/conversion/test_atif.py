@@ -221,7 +221,7 @@ def trial(tmp_path: Path) -> Path:
 
 def test_a_trial_gives_its_reward_its_source_and_its_start(trial: Path, tmp_path: Path) -> None:
     done = import_traces(FORMAT, [str(trial.parent)], tmp_path / "archive", BY_REWARD)
-    assert (done.traces, done.files_read, done.refused, done.passed_over) == (1, 1, {}, {})
+    assert (done.traces, done.files_read, done.refused, done.skipped) == (1, 1, {}, {})
     row = imported(tmp_path / "archive")["kp:trace:s/trajectory"]
     assert row["metadata"]["created_at"] == "2026-05-01T08:30:00.000000Z"
     assert row["metadata"]["task_domain"] == "retail"

@@ -654,7 +654,7 @@ def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
         "3 traces from 5 of 5 files that are new or changed",
         f"  changed    2 files of {archive}",
         "  refused    1 no_steps",
-        "  passed over 1 ExpertSOP",
+        "  skipped    1 ExpertSOP",
         f"  unresolved 1 refused: see {archive}/_refused.jsonl",
     ]
 

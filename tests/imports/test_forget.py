@@ -1,4 +1,4 @@
-"""What is taken back from an archive: traces, and what was read of a source alone."""
+"""What is removed from an archive: traces, and what was read of a source alone."""
 
 import json
 import re
@@ -247,7 +247,7 @@ def test_the_command_needs_no_format(tmp_path: Path) -> None:
         return invoke("import-forget", archive, *arguments).stdout
 
     invoke("import", "knowledgepulse", tmp_path / "source", "-o", archive)
-    assert forget("kp:trace:a") == f"1 trace taken back; changed 1 file of {archive}\n"
+    assert forget("kp:trace:a") == f"1 trace removed; changed 1 file of {archive}\n"
     answer = json.loads(forget("--source", str(tmp_path / "source"), "--json"))
     assert answer == {"traces": 0, "records": 0, "files_changed": 0}
 
@@ -293,7 +293,7 @@ def test_what_is_passed_over_is_kept_for_thirty_days(
         rules = load_rules(None, RULES)
         return import_traces(without_agents(spans_format()), [str(source)], archive, rules)
 
-    assert night(0, span("web", 1), span("page", 1)).passed_over == {"no agent": 2}
+    assert night(0, span("web", 1), span("page", 1)).skipped == {"no agent": 2}
     assert night(29, span("web", 2)).expired == 0
     assert night(31).expired == 1  # the page
     assert night(31).expired == 0

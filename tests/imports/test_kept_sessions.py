@@ -222,7 +222,7 @@ def test_a_session_that_gets_too_large_stays_as_it_was_and_that_is_reported(
     form, source, archive = form_of(kind), tmp_path / "in", tmp_path / "out"
     lines = TURNS[kind]()
     write(source / "a.jsonl", *lines[:-2])
-    standing = night(form, source, archive).unresolved["refused"]
+    total = night(form, source, archive).unresolved["refused"]
     before = imported(archive)
     more = {**lines[-1], "timestamp": "x" * 100_000}
     write(source / "a.jsonl", *lines, more)
@@ -231,7 +231,7 @@ def test_a_session_that_gets_too_large_stays_as_it_was_and_that_is_reported(
         assert night(form, source, archive).refused == {"too_large": 1}
         other = always(confidence={"always": 0.9})
         for rules in (other, ALWAYS):
-            assert night(form, source, archive, rules).unresolved["refused"] == standing + 1
+            assert night(form, source, archive, rules).unresolved["refused"] == total + 1
         assert imported(archive) == before
     write(source / "a.jsonl", *lines)
     assert night(form, source, archive).unresolved["refused"] == 0
@@ -303,4 +303,4 @@ def test_a_line_of_an_unknown_kind_is_counted(tmp_path: Path, kind: str) -> None
     }
     write(tmp_path / "in" / "a.jsonl", *TURNS[kind](), unknown)
     done = night(FORMATS[kind], tmp_path / "in", tmp_path / "out")
-    assert done.passed_over == {"line of an unknown kind: hologram": 1}
+    assert done.skipped == {"line of an unknown kind: hologram": 1}

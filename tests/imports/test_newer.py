@@ -180,7 +180,7 @@ def test_what_was_no_agents_may_be_one_by_now(machine: Machine) -> None:
         return Skipped("no agent") if trace == "b" else machine.form.draft(trace, *arguments)
 
     machine.older = replace(machine.form, draft=older)
-    assert machine.before().passed_over == {"no agent": 1}
+    assert machine.before().skipped == {"no agent": 1}
     assert "b" not in said(machine.archive)
     machine.now()
     assert contents(machine.archive) == machine.fresh()

@@ -120,7 +120,7 @@ def test_what_an_import_refused_that_was_killed_before_it_stored_anything_does_n
     assert [refusal["id"] for refusal in refusals(archive)] == ["kp:trace:odd"]
 
 
-def test_what_is_standing_is_reported_each_night_in_one_line(source: Path, archive: Path) -> None:
+def test_all_refusals_are_reported_each_night_in_one_line(source: Path, archive: Path) -> None:
     import_all(source, archive)
     for _ in range(2):
         done = import_all(source, archive)

@@ -241,7 +241,7 @@ def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_m
     for path in paths[:5]:
         path.unlink()
     message = (
-        "5 of 8 files are gone since the last run that is done, more than --max-gone 4 allows "
+        "5 of 8 files are gone since the last successful run, more than --max-gone 4 allows "
         f"(such as {paths[0]}); no scores are published; to allow it this once: "
     )
     lost = "10 traces of 5 files, gone, unreadable or excluded"

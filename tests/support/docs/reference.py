@@ -35,38 +35,75 @@ REFERENCE = DOCS / "reference"
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options, as its help has them."""
+    """Every command with its options; those of several commands once."""
     for name in _MODULES:
         import_module(f"kp_batch.cli.{name}")
+    of_run = _rows("run")
+    shared = {name: of_run[name] for name in _SHARED}
+    yield from ("## Shared options\n", *_table(shared.values()), "")
     for name, command in sorted(kp_batch.commands.items()):
         with click.Context(command, info_name=f"kp-batch {name}") as context:
             usage = " ".join(command.collect_usage_pieces(context))
-            yield f"## kp-batch {name}\n\n`kp-batch {name} {usage}`\n"
-            yield f"{_paragraphs(command.help or '')}\n"
-            yield from _options(command, context)
-            yield ""
+        yield f"## kp-batch {name}\n\n`kp-batch {name} {usage}`\n"
+        yield f"{_paragraphs(command.help or '')}\n"
+        if name == "run":
+            yield from _groups({name: row for name, row in of_run.items() if name not in shared})
+        else:
+            yield from _options(_rows(name), shared, of_run if name in _AS_RUN else {})
+
+
+_SHARED = ("--project", "--warehouse", "--json")
+_AS_RUN = ("init", "plan")  # which take options of a run
 
 
 def _paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
 
 
-def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    if not isinstance(command, SettingsCommand):
-        yield from _table(command.get_params(context), context)
-        return
-    for title, params in command.grouped(context).items():
-        yield f"{title[0].upper()}{title[1:]}:\n"
-        yield from _table(params, context)
-        yield ""
+def _rows(command: str) -> dict[str, str]:
+    """The row of each option of a command, by its last name."""
+    found: dict[str, str] = {}
+    with click.Context(kp_batch.commands[command]) as context:
+        for param in context.command.get_params(context):
+            record = param.get_help_record(context)
+            if isinstance(param, click.Option) and record and "--help" not in param.opts:
+                found[param.opts[-1]] = f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+    return found
 
 
-def _table(params: Iterable[click.Parameter], context: click.Context) -> Iterator[str]:
-    yield "| option | meaning |\n|---|---|"
-    for param in params:
-        record = param.get_help_record(context)
-        if isinstance(param, click.Option) and record and "--help" not in param.opts:
-            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+def _options(
+    rows: Mapping[str, str], shared: Mapping[str, str], of_run: Mapping[str, str]
+) -> Iterator[str]:
+    """The options of a command; those that another place explains are only named."""
+    others = [name for name, row in rows.items() if shared.get(name) == row]
+    as_run = [name for name in rows.keys() - others if of_run.get(name) == rows[name]]
+    own = [row for name, row in rows.items() if name not in (*others, *as_run)]
+    yield from (*_table(own), "") if own else ()
+    if as_run:
+        named = _names(name for name in rows if name in as_run)
+        yield f"Options of [`run`](#kp-batch-run): {named}.\n"
+    if others:
+        yield f"[Shared options](#shared-options): {_names(others)}.\n"
+
+
+def _groups(rows: Mapping[str, str]) -> Iterator[str]:
+    """The options of a run, in the groups that help has."""
+    command = kp_batch.commands["run"]
+    assert isinstance(command, SettingsCommand)
+    with click.Context(command) as context:
+        for title, params in command.grouped(context).items():
+            yield f"{title[0].upper()}{title[1:]}:\n"
+            yield from _table(rows[each.opts[-1]] for each in params if each.opts[-1] in rows)
+            yield ""
+    yield f"[Shared options](#shared-options): {_names(_SHARED)}.\n"
+
+
+def _names(options: Iterable[str]) -> str:
+    return ", ".join(f"`{option}`" for option in options)
+
+
+def _table(rows: Iterable[str]) -> Iterator[str]:
+    yield from ("| option | meaning |\n|---|---|", *rows)
 
 
 def _cell(text: str) -> str:
