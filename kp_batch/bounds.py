@@ -136,7 +136,7 @@ def loads(text: str | bytes) -> Any:
 
     Raises:
         TooLargeError: it passes a limit on lines, values or nesting.
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     if len(text) > LINE_BYTES or _has_too_many_values(text):
         raise TooLargeError
@@ -155,7 +155,7 @@ def parse(text: str | bytes) -> Any:
 
     Raises:
         RecursionError: it is nested too deep.
-        ValueError: it is no JSON.
+        ValueError: it is not JSON.
     """
     try:
         return from_json(text, cache_strings="keys")

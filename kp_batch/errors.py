@@ -304,13 +304,13 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
             return KpBatchError(f"{text}; {told}", code=code)
     is_denied = "Permission denied" in text
     if not is_denied and any(sign in text for sign in _FILE_GONE):
-        remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
-        return WarehouseError(f"a file is gone: {text}; {remedy}", code="file_gone")
+        remedy = "try again if another command removed it, or else restore it from a copy"
+        return WarehouseError(f"a file is missing: {text}; {remedy}", code="file_gone")
     if is_denied or isinstance(error, OSError):
         remedy = "; give this user access, or run as another" if is_denied else ""
         is_refused = is_denied or isinstance(error, PermissionError)  # as by a store
         code = "no_access" if is_refused else "system"
-        return WarehouseError(f"cannot go on: {text}{_intact(log)}{remedy}", code=code)
+        return WarehouseError(f"cannot continue: {text}{_intact(log)}{remedy}", code=code)
     return None
 
 
@@ -352,4 +352,4 @@ def _free(folder: Path) -> int:
 
 def _intact(log: str | None) -> str:
     """Reassure the user, without saying of this run: it may fail before or after it publishes."""
-    return "; what is published is whole" if log else ""
+    return "; what is published is intact" if log else ""

@@ -272,8 +272,8 @@ def refuse_link(path: Path) -> None:
     """
     if path.is_symlink():
         raise WarehouseError(
-            f"{path} is a link: files that it leads to could be changed or removed; remove it, or "
-            "put what it leads to in its place (a warehouse as a whole may stand behind a link)"
+            f"{path} is a symbolic link: files behind it could be changed or removed; replace it "
+            "with what it points to (only the warehouse itself may be a link)"
         )
 
 

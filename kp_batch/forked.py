@@ -1,4 +1,4 @@
-"""Refuses to work in a process that was forked off one with threads: libraries would wait for ever.
+"""Refuses to work in a process that was forked from one with threads: libraries would hang.
 
 A fork has none of the threads, and all of the locks that they held. Python forks for
 `multiprocessing` on Linux, up to Python 3.13, unless it is told otherwise.
@@ -29,7 +29,7 @@ def refuse_forked() -> None:
     """
     if os.getpid() in _FORKED:
         raise KpBatchError(
-            "this process was forked off one that had loaded Polars, whose threads it lacks: start "
-            'processes by multiprocessing.get_context("spawn")',
+            "this process was forked from one that had loaded Polars, whose threads it lacks: "
+            'start processes with multiprocessing.get_context("spawn")',
             code="forked",
         )

@@ -39,7 +39,7 @@ def parse_share(value: Any) -> str:
     if re.fullmatch(_DECIMAL, text):
         text = f"{(Decimal(text) * 100).normalize():f}%"
     if not _is_share(text):
-        raise ValueError(f"a share is 5%, say, or 0.05, and 100% at the most, got {value!r}")
+        raise ValueError(f"a share is 5%, or 0.05, for example, and 100% at most, got {value!r}")
     return text
 
 

@@ -280,7 +280,7 @@ def parse_keep(text: str) -> timedelta:
     with suppress(ValueError):
         if period := parse_duration(text):
             return period
-    raise ValueError(f"{text!r} is no time; write one such as 12h or 30d")
+    raise ValueError(f"{text!r} is not a time; write one such as 12h or 30d")
 
 
 def parse_count(value: str | int) -> int:

@@ -202,7 +202,9 @@ def anybody() -> Iterator[Invoke]:
 @pytest.fixture(scope="session")
 def modules() -> dict[Path, ast.Module]:
     """What the package's own modules say."""
-    return {path: ast.parse(path.read_text("utf-8")) for path in ROOT.glob("kp_batch/**/*.py")}
+    return {
+        path: ast.parse(path.read_text("utf-8")) for path in sorted(ROOT.glob("kp_batch/**/*.py"))
+    }
 
 
 @pytest.fixture(scope="session")

@@ -360,7 +360,9 @@ def test_init_refuses_settings_that_no_file_can_have(tmp_path: Path) -> None:
     rescore_archive(
         RescoreConfig.model_validate({**given, "embedder": "none", "profiles": profiles})
     )
-    with pytest.raises(KpBatchError, match="settings that no file can have: weights of code: new"):
+    with pytest.raises(
+        KpBatchError, match=("settings that no project file can hold: weights of code: new")
+    ):
         begin_project(RescoreConfig.model_validate(given), tmp_path / "kp_batch.toml")
     assert not (tmp_path / "kp_batch.toml").exists()
 

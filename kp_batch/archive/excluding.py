@@ -26,7 +26,7 @@ def parse_exclusion(text: str) -> str:
         text.encode()
         Glob("", text).matches(("a",))
     except UnicodeEncodeError as error:
-        raise ValueError(f"a name that is no UTF-8 is matched by *, got {text!r}") from error
+        raise ValueError(f"a name that is not UTF-8 is matched by *, got {text!r}") from error
     except ValueError as error:
         raise ValueError(
             f"** stands alone between two /, as in **/*.jsonl, got {text!r}"

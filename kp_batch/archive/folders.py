@@ -30,7 +30,7 @@ IS_TABLE = (
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
 EXCLUDED = "its user excludes it"
-_NO_NAME = "its name is no UTF-8: rename it"
+_NO_NAME = "its name is not UTF-8: rename it"
 _NOWHERE = "it is a link that leads nowhere"
 _ENDINGS = tuple(BY_ENDING)
 
@@ -365,4 +365,4 @@ def _unreadable(path: str, prefix: str, error: OSError) -> SourceFile:
 
 
 def _cannot_look(folder: str, fault: str) -> ArchiveError:
-    return ArchiveError(f"cannot look into {folder!r}: {fault}")
+    return ArchiveError(f"cannot list {folder!r}: {fault}")

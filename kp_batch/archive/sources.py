@@ -65,7 +65,7 @@ def discover(
             if is_passing(error) or is_of_machine(error):
                 raise
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            message = f"cannot look at {name!r}: {one_line(reason)}"
+            message = f"cannot read {name!r}: {one_line(reason)}"
             raise ArchiveError(message, code="no_archive") from error
         if not listed:
             raise ArchiveError(_nothing_at(name, was_read=was_read(name)), code="no_archive")
@@ -76,7 +76,7 @@ def discover(
         if file.fault != EXCLUDED and not is_excluded(file.path)
     }
     if files and not kept:
-        raise ArchiveError("all files of the archive are excluded; look at the globs of --exclude")
+        raise ArchiveError("all files of the archive are excluded; check the globs of --exclude")
     for file in kept.values():
         if file.fault == IS_WAREHOUSE:
             left_out(file.path)

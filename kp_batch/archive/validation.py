@@ -26,7 +26,7 @@ _STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
 _Locations = Iterator[tuple[str, Any, str]]
 
 # Raise it with every change of a message: the next run then rewrites those of published rejects.
-MESSAGES_VERSION = 5
+MESSAGES_VERSION = 6
 _SHOWN = 60  # characters of a value
 _TOO_LARGE = f"the row is too large to be read: {MOST}"
 
@@ -75,7 +75,7 @@ def _no_steps(trace: Mapping[str, Any]) -> _Locations:
         yield STEPS, trace.get(STEPS), "no list"
     for number, step in enumerate(_steps(trace)):
         if not isinstance(step, Mapping):
-            yield f"{STEPS}[{number}]", step, "no object"
+            yield f"{STEPS}[{number}]", step, "not an object"
 
 
 def _step_types(trace: Mapping[str, Any]) -> _Locations:
@@ -195,7 +195,7 @@ def fault_sentence(code: str, trace: Any) -> str:
     if code == bounds.TOO_LARGE:
         return _TOO_LARGE
     if code == MALFORMED_JSON:
-        return f"the trace is {_shown(trace)}, no JSON object"
+        return f"the trace is {_shown(trace)}, not a JSON object"
     check = CHECKS[code]
     faults = list(check.locate(trace)) if isinstance(trace, Mapping) else []
     if not faults:
@@ -211,7 +211,7 @@ def fault_sentence(code: str, trace: Any) -> str:
 
 def _malformed(line: int, text: Any) -> str:
     """Return the sentence for a line, counted from 1 as in editors, that is not a JSON object."""
-    message = f"line {line} is no JSON object"
+    message = f"line {line} is not a JSON object"
     if not isinstance(text, str) or text.endswith(CUT):
         return message
     try:
@@ -224,7 +224,7 @@ def _malformed(line: int, text: Any) -> str:
         return message
     if isinstance(value, dict):  # bytes that are not UTF-8 were replaced before
         return f"{message} that can be read: it is not UTF-8"
-    return f"line {line} is {_shown(value)}, no JSON object"
+    return f"line {line} is {_shown(value)}, not a JSON object"
 
 
 def _shown(value: Any) -> str:

@@ -44,7 +44,7 @@ SUPERVISED = {
 }
 _BEGAN = now()
 _HELP = {"-h", "--help", "--version"}
-_INTACT = "; what is published is whole, and kp-batch runs tells by which runs"
+_INTACT = "; what is published is intact; kp-batch runs shows which run published it"
 
 
 class EndedBySignal(BaseException):

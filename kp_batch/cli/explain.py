@@ -45,7 +45,7 @@ def _moment(text: str) -> datetime:
     """A time as ISO 8601 has it; without a zone it is UTC."""
     if time := time_of(text):
         return time
-    raise ValueError(f"{text!r} is no time such as 2026-01-31T12:00:00Z")
+    raise ValueError(f"{text!r} is not a time such as 2026-01-31T12:00:00Z")
 
 
 def _key_and_value(text: str) -> tuple[str, str | None]:
@@ -126,7 +126,7 @@ def print_lines(
     except UnreadableError as error:
         raise TraceError(f"{printable(file.name)} {refusal}: {error}") from error
     if not lines:
-        message = f"there is no trace in {printable(file.name)}; give one, or one on each line"
+        message = f"there is no trace in {printable(file.name)}; give one, or one per line"
         raise TraceError(message)
     if unscored:
         raise TraceError(f"{unscored:,} of {count_of(lines, 'trace')} {refusal}{first}")

@@ -179,6 +179,5 @@ def _output_errors(output: str) -> Generator[None]:
     except (OSError, RuntimeError) as error:  # Python 3.11 raises the latter for a loop of links
         reason = getattr(error, "strerror", None) or error
         raise KpBatchError(
-            f"{printable(output)} cannot be written: {reason}; "
-            "name a file in a folder that is there"
+            f"{printable(output)} cannot be written: {reason}; name a file in an existing folder"
         ) from error

@@ -73,7 +73,7 @@ def _refuse_settings(file: Path) -> None:
     ]
     if given:
         raise click.UsageError(
-            f"{printable(str(file))} is there already: change it, and leave out {', '.join(given)}"
+            f"{printable(str(file))} already exists: change it, and leave out {', '.join(given)}"
         )
 
 

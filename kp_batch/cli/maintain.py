@@ -187,7 +187,7 @@ def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:
         lines = decoded(file.read()).split("\n") if file else []
         "".join(ids).encode()
     except ValueError as error:
-        raise click.UsageError(f"ids are UTF-8, and some are not: {error}") from error
+        raise click.UsageError(f"ids are UTF-8, but some are not: {error}") from error
     ids = [*filter(None, (*ids, *(line.removesuffix("\r") for line in lines)))]
     if not ids:
         raise click.UsageError("no id is given; name some, or a file of ids with --from FILE")

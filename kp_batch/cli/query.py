@@ -109,7 +109,7 @@ def sql(  # noqa: PLR0913 (each is an option)
         return
     output_format = "json" if as_json else output_format
     if ask(warehouse, _query(query, file), output_format, as_of) and fail_if_rows:
-        raise KpBatchError("the query of --fail-if-rows has rows; look at its answer")
+        raise KpBatchError("the query of --fail-if-rows returned rows; see its output")
 
 
 def _is_query(query: str | None, file: IO[bytes] | None) -> bool:

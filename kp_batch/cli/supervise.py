@@ -309,7 +309,7 @@ def _crash(status: int, folder: Path) -> tuple[str, str]:
     if status == -signal.SIGKILL:
         reason = (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "
-            f"what is published is whole{details}"
+            f"what is published is intact{details}"
         )
         return reason, "killed"
     last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]

@@ -178,8 +178,7 @@ def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> 
     if missing:
         options = "; and ".join(_OPTIONS[name] for name in missing)
         raise KpBatchError(
-            "all traces are refused, as no rule decides what they do not tell: give "
-            f"{options}; no trace is imported"
+            f"no trace is imported: the source does not say what only you can decide; add {options}"
         )
 
 
@@ -191,10 +190,10 @@ def check_rules(form: Format, rules: Rules) -> None:
     """
     if rules.trace == "session" and not form.turns:
         raise KpBatchError(
-            f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
+            f'{form.name} has no sessions of several turns: remove the rule trace = "session"'
         )
     if rules.root and not form.has_spans:
-        raise KpBatchError(f'{form.name} has no spans: leave out the rule root = "{rules.root}"')
+        raise KpBatchError(f'{form.name} has no spans: remove the rule root = "{rules.root}"')
     missing = [
         example
         for name, example in _RULES.items()
@@ -202,12 +201,12 @@ def check_rules(form: Format, rules: Rules) -> None:
     ]
     if missing:
         raise KpBatchError(
-            f"{form.name} does not tell what only you can decide; add to the rules "
+            f"{form.name} does not say what only you can decide; add to the rules "
             f"{'; and '.join(missing)}"
         )
     score = rules.success and rules.success.score
     if score and rules.confidence and rules.confidence.score == score:
         warn(
-            f"the score {score!r} decides both success and confidence: it counts twice; "
-            "name another one for one of them, if that was not meant"
+            f"the score {score!r} decides both success and confidence, so it counts twice; unless "
+            "you mean that, name another score for one of them"
         )

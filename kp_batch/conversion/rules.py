@@ -26,7 +26,9 @@ class _Table(BaseModel):
         if others := [name for name in type(self).model_fields if name in given]:
             has, it = ("has", "it") if len(others) == 1 else ("have", "them")
             names = " and ".join(others)
-            raise ValueError(f"{names} {has} no effect beside always; remove {it}, or always")
+            raise ValueError(
+                f"{names} {has} no effect together with always; remove {it}, or always"
+            )
 
 
 class Success(_Table):
@@ -93,7 +95,7 @@ class Domain(_Table):
     @model_validator(mode="after")
     def _leads_to_a_domain(self) -> Self:
         if not self.source and not self.otherwise:
-            raise ValueError("has from, or otherwise, or both")
+            raise ValueError("has from, otherwise, or both")
         if self.map and not self.source:
             raise ValueError("map has no effect without from; give it, or remove map")
         return self
@@ -173,7 +175,7 @@ class Rules(_Table):
         except ValidationError as error:
             faults = faults_of(error, cls, _named(()))
             raise KpBatchError(
-                f"the archive's rules are of a later version ({faults}); install that version"
+                f"the archive's rules come from a later version ({faults}); install that version"
             ) from error
 
 

@@ -253,8 +253,7 @@ def _check_whole(
     if is_damaged.any():
         raise DamagedVectorsError(
             f"{folder / (name + _VECTORS)} is damaged: row {rows[int(is_damaged.argmax())]} is not "
-            "the vector that was stored; a run makes it again, with --restore-vectors if it does "
-            "not need it"
+            "the stored vector; kp-batch run --restore-vectors makes it again"
         )
 
 
@@ -288,7 +287,7 @@ def _mapped(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[An
     """Map a file into memory; raise one of `_DAMAGED` if it is damaged."""
     array = np.lib.format.open_memmap(path, mode="r")
     if (array.dtype, array.ndim) != (dtype, dimensions) or not array.flags.c_contiguous:
-        raise ValueError(f"an array of {array.dtype}, of shape {array.shape}")
+        raise ValueError(f"an array of {array.dtype} with shape {array.shape}")
     return array
 
 

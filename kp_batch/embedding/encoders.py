@@ -73,7 +73,7 @@ class AnyModel:
         dimensions = self._model.get_embedding_dimension()
         if not dimensions:
             raise EncoderError(
-                f"the model in {self._folder} does not say its dimensions; choose another one"
+                f"the model in {self._folder} does not declare its dimensions; choose another one"
             )
         return dimensions
 

@@ -231,7 +231,7 @@ def check_stored(folder: Path, lacking: int, wanted: int) -> None:
     """
     if lacking:
         raise WarehouseError(
-            f"{lacking:,} of {wanted:,} vectors are not in {folder}; kp-batch run with "
+            f"{lacking:,} of {wanted:,} vectors are not in {folder}; kp-batch run "
             "--restore-vectors makes them again, and changes no score",
             code="missing_vectors",
         )

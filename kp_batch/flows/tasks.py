@@ -139,7 +139,7 @@ def _artifacts() -> Generator[None]:
     try:
         yield
     except (Exception, PanicException) as error:  # noqa: BLE001 (see above)
-        warn(f"Prefect has not all artifacts of this run: {error}; look at its server")
+        warn(f"Prefect did not store all artifacts of this run: {error}; check its server")
 
 
 @contextmanager

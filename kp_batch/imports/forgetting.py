@@ -46,8 +46,7 @@ def forget(
     """
     if not all(files):  # an unset variable, for example: it would mean the current folder
         raise KpBatchError(
-            "the path of what is to be forgotten is empty; nothing was changed; name a file, or a "
-            "folder"
+            "the path to forget is empty; nothing was changed; name a file or a folder"
         )
     paths = [file if is_url(file) else absolute(file) for file in files]
     with (
@@ -58,7 +57,7 @@ def forget(
         form = FORMATS.get(store.state.format) if store else None
         if not store or not form:
             raise ArchiveError(
-                f"nothing that is known here was imported into {archive}; name an archive of "
+                f"{archive} is not an imported archive that this version knows; name an archive of "
                 "kp-batch import, or install the version that made it"
             )
         names = [form.trace_of(id_) for id_ in ids]

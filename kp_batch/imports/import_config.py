@@ -73,6 +73,8 @@ def imports_of(project: ProjectFile | None) -> Sequence[Mapping[str, Any]]:
     """
     found = project.imports if project else []
     if not found:
-        where = f"{project.name} has no" if project else "there is no project that has"
-        raise SettingError(f"nothing is named to import, and {where} [[imports]]; add some")
+        where = f"{project.name} has no" if project else "no project file has"
+        raise SettingError(
+            f"nothing to import: {where} [[imports]]; add some, or name a format and its sources"
+        )
     return found

@@ -41,6 +41,6 @@ def check_limits(limits: ImportLimits, refusals: RefusalCounts, traces: int, fil
     if over := exceeded(measures, limits):
         raise KpBatchError(
             f"{'; '.join(measure.message(limits) for measure in over)}; no trace is imported; "
-            "_refused.jsonl in the archive tells all; to allow it this once: "
+            "_refused.jsonl in the archive lists all of them; to allow it this once: "
             f"{' '.join(measure.allowance for measure in over)}"
         )

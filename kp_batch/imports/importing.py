@@ -94,8 +94,8 @@ def import_traces(
             check_rules(plan.form, rules)
             if not plan.source.inputs:
                 raise ArchiveError(
-                    f"no file of {plan.form.name} at {', '.join(sources)}; look at the path, or "
-                    "name another format"
+                    f"no file of {plan.form.name} at {', '.join(sources)}; check the path, or name "
+                    "another format"
                 )
             if plan.is_empty(store):
                 return plan.nothing_done(store)
@@ -195,8 +195,8 @@ class _Plan:
 def _check_format(archive: Archive, state: State, form: Format) -> None:
     if state.format not in ("", form.name):
         raise KpBatchError(
-            f"{archive.name} has traces of {state.format}, and an archive has those of one "
-            "format; name another one: a run takes several"
+            f"{archive.name} has traces of {state.format}, and an archive holds one format; name "
+            "another folder: a run reads several archives"
         )
 
 

@@ -98,7 +98,7 @@ def items_of(form: Format, file: Input) -> Iterator[ReadItem]:
         raise
     except MemoryError as error:
         raise ResourceError(
-            f"memory ran out while {file.path} was read; import it where there is more"
+            f"out of memory while {file.path} was read; import on a machine with more memory"
         ) from error
     except (Exception, PanicException) as error:  # damage raises errors of many kinds
         if is_passing(error) or is_of_machine(error):

@@ -49,7 +49,7 @@ class Sniffed:
 
 
 _FAULT = '[["'  # the begin of a fault's stamp
-_NO_NAME = Rejected(["unreadable_file"], "its name is no UTF-8: rename it")
+_NO_NAME = Rejected(["unreadable_file"], "its name is not UTF-8: rename it")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
             files = _stamps(source, own)
         except ValueError as error:  # it is not a pattern
             raise ArchiveError(
-                f"cannot look at {source!r}: {error}; name files or folders of a source"
+                f"cannot read {source!r}: {error}; name files or folders of a source"
             ) from error
         if not files:
             raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")

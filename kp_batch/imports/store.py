@@ -288,8 +288,8 @@ def _check_nothing_is_there(archive: Archive) -> None:
     if archive.local_path(_BEFORE).exists():
         raise KpBatchError(
             f"an earlier version of kp-batch made {archive.name}; import its sources into a new "
-            "folder with kp-batch import FORMAT SOURCES -o FOLDER, and forget again there what was "
-            "forgotten here; a run takes the old folder as before"
+            "folder with kp-batch import FORMAT SOURCES -o FOLDER, and forget there again what "
+            "was forgotten here; runs still read the old folder"
         )
     if archive.has_days():
         raise _lost(archive)
@@ -297,7 +297,7 @@ def _check_nothing_is_there(archive: Archive) -> None:
 
 def _lost(archive: Archive) -> KpBatchError:
     return KpBatchError(
-        f"{archive.name} has days, and no {STORE} that says what they were made of; {_ANEW}"
+        f"{archive.name} has days but no {STORE}, which records what they were made from; {_ANEW}"
     )
 
 

@@ -68,7 +68,7 @@ def make_row(
         return Rejected(["cut_content"], str(error), id=id_)
     except MemoryError as error:
         raise ResourceError(
-            f"memory ran out while {id_} was made; import it where there is more"
+            f"out of memory while {id_} was made; import on a machine with more memory"
         ) from error
     except Exception as error:  # noqa: BLE001 (others' JSON may have any value)
         reason = one_line(f"{type(error).__name__}: {error}")

@@ -73,8 +73,8 @@ class Workers:
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             process.kill()
             raise ResourceError(
-                f"a process of the import was killed (exit status {process.wait()}), maybe as "
-                "memory ran out; import it where there is more"
+                f"a process of the import was killed (exit status {process.wait()}), perhaps for "
+                "lack of memory; import on a machine with more memory"
             ) from error
         finally:
             self._idle.put(process)

@@ -142,7 +142,7 @@ def scan_file(run: Run, source: SourceFile, executor: Executor) -> ArchiveScan:
     if isinstance(rows, Unreadable):
         raise ArchiveError(
             f"the traces cannot be scored: {rows.message}; see docs/reference/input.md for the "
-            "columns of a trace, and docs/how-to/notebook.md to make them from flat ones"
+            "columns of a trace, and docs/how-to/notebook.md to make them from flat columns"
         )
     nothing = FILES.to_frame()
     ledger = _present(_listed(run, [source], nothing), _content_frame(contents, set()))
@@ -284,15 +284,15 @@ def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceF
         excluded.takes(path)
     for glob in excluded.unused:
         warn(
-            f"--exclude {quote(printable(glob))} leaves nothing out: it has to match a whole path "
-            "below the archive, or to begin with **/ for any depth; mend it, or take it out",
+            f"--exclude {quote(printable(glob))} matches no file: a glob matches whole paths below "
+            "the archive, or begins with **/ for any depth; fix it, or remove it",
             recurring=True,
         )
     for path in warehouses:
         if not in_closed_folders(before.clear(), before, {path}).is_empty():
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))
         else:
-            warn(f"{printable(path)} is left out: it is a warehouse of kp_batch", recurring=True)
+            warn(f"{printable(path)} is skipped: it is a warehouse of kp_batch", recurring=True)
     return sources
 
 
@@ -335,9 +335,9 @@ def _warn_of_loss(now: pl.DataFrame, before: pl.DataFrame, gone: Sequence[str]) 
         if len(names)
     )
     warn(
-        f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
-        f"held {known_rows:,}{''.join(causes)}; bring back what is missing, or remove its traces "
-        "with --prune",
+        f"the archive has lost at least half of its rows: it has {rows:,} now, and had "
+        f"{known_rows:,}{''.join(causes)}; restore what is missing, or remove its traces with "
+        "--prune",
         repeated=not is_half(rows, known_read),
     )
 

@@ -84,7 +84,7 @@ def check_cache_by(names: Iterable[str], keys: Collection[str], named: str = "--
     unknown = [name for name in names if name not in {*CACHE_COLUMNS, *keys}]
     if unknown:
         known = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_KEYS]])
-        no_key = "" if keys else ", and no folder such as host=a below what is named as archive"
+        no_key = "" if keys else ", and no folder such as host=a in the archive"
         raise SettingError(
             f"{named}: there is no {' and no '.join(unknown)}; there are {known}{no_key}"
         )

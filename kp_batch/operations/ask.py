@@ -84,5 +84,5 @@ def _bound(question: Question, values: Sequence[Any], named: Mapping[str, Any]) 
     if len(given) < len(values) + len(named) or not needed <= {*given} <= {*defaults}:
         takes = f"takes {call}" if call else "takes no values"
         counted = count_of(len(values) + len(named), "value")
-        raise KpBatchError(f"{question.name} {takes}, got {counted}; ask as in: {question.example}")
+        raise KpBatchError(f"{question.name} {takes}, got {counted}; example: {question.example}")
     return {name: value for name, value in given.items() if value is not None or name in needed}

@@ -51,7 +51,7 @@ def chart(warehouse: Path, name: str, domain: str | None = None) -> "ChartType":
     scope = _scope(data, domain)
     if not data.labels or panel.rows(data, scope).is_empty():
         raise KpBatchError(
-            f"{name} has nothing to draw: {panel.empty}; take another chart or domain"
+            f"{name} has nothing to draw: {panel.empty}; choose another chart or domain"
         )
     return altair_chart(panel, data, scope)
 

@@ -153,8 +153,8 @@ def compare(
     if not force and (differing := incomparable(old.run, new.run)):
         reasons = join_reasons(differing)
         raise KpBatchError(
-            f"runs {old.run.run_id} and {new.run.run_id} do not compare: they were computed with "
-            f"other formulas or encoders ({reasons}); compare them all the same with --force"
+            f"runs {old.run.run_id} and {new.run.run_id} are not comparable: their formulas or "
+            f"encoders differ ({reasons}); --force compares them anyway"
         )
     # Facts of the candidate are those that are published, and more.
     candidate = next((x.tables for x in (old, new) if x.tables.is_candidate), now)

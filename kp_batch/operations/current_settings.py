@@ -51,7 +51,7 @@ def settings(warehouse: Path, project: ProjectFile | None = None) -> CurrentSett
         rows = connection.execute(_DONE).fetchall()
     if not rows and not project:
         raise WarehouseError(
-            f"no run of {shown(warehouse)} is done yet; the first one sets its settings: "
+            f"{shown(warehouse)} has no successful run yet; the first one sets its settings: "
             "kp-batch run ARCHIVE"
         )
     runs = [(run_id, _flat(json.loads(values))) for run_id, values in rows]

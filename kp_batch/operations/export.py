@@ -180,7 +180,7 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
             query = statement(best, rows=rows, top=wanted.top)
         form.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
     if _forgotten_lists(warehouse) != forgotten:
-        raise KpBatchError("traces were forgotten meanwhile; export again")
+        raise KpBatchError("traces were forgotten during the export; export again")
     written = remaining if wanted.top is None else min(remaining, wanted.top)
     return ExportResult(
         chosen=count,
@@ -242,9 +242,9 @@ def _create_wanted(
         connection.execute(statement("CREATE TEMP TABLE wanted AS $query", query=query))
     except _CONDITION_ERRORS as error:
         raise KpBatchError(
-            f"the condition {wanted.where!r} cannot be asked of the view scores: "
-            f"{one_line(str(error))}; write one condition, such as n_tools > 2; --top N takes "
-            "the best"
+            f"the condition {wanted.where!r} does not work on the view scores: "
+            f"{one_line(str(error))}; write one condition, such as n_tools > 2; --top N takes the "
+            "best"
         ) from error
 
 
@@ -254,8 +254,8 @@ def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
     [(count,)] = connection.execute(query, [NO_FINGERPRINT]).fetchall()
     if count:
         raise KpBatchError(
-            f"{count_of(count, 'chosen trace')} cannot be told apart by --distinct: scored without "
-            "an embedder, they have no vectors; leave --distinct away, or run with one first"
+            f"{count_of(count, 'chosen trace')} have no vectors for --distinct: they were scored "
+            "without an embedder; leave out --distinct, or run with an embedder first"
         )
 
 
@@ -357,7 +357,7 @@ def export_to(warehouse: Path, wanted: ExportFilter, output: Path) -> ExportResu
     form = FORMATS.get(output.suffix.lower())
     if form is None:
         raise KpBatchError(
-            f"{printable(str(output))} has an ending of no format; name a file that ends with "
+            f"{printable(str(output))} has an unknown extension; name a file that ends with "
             f"{' or '.join(FORMATS)}"
         )
     check_output(warehouse, output.absolute())
@@ -376,9 +376,8 @@ def refuse_empty(result: ExportResult, output: str) -> None:
     """
     if result.chosen and not result.exported:
         raise KpBatchError(
-            f"none of {count_of(result.chosen, 'chosen trace')} could be exported, and "
-            f"{printable(output)} is as it was ({_left_out(result)}); see what became of them, or "
-            "choose others"
+            f"none of {count_of(result.chosen, 'chosen trace')} could be exported "
+            f"({_left_out(result)}), and {printable(output)} is unchanged; choose others"
         )
 
 

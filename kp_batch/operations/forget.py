@@ -225,14 +225,14 @@ def _work(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
     if shows_older(warehouse):
         raise WarehouseError(
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
-            "remove it, and give the same command again"
+            "remove it, and run the same command again"
         )
     _remove_words(Layout(warehouse))
     marker.unlink(missing_ok=True)  # another forget in its bucket may have finished this one
     if keeps_versions(warehouse):
         warn(
-            f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
-            "delete the versions that are not current, by a lifecycle rule say"
+            f"{shown(warehouse)} keeps older versions of objects, which still contain the traces: "
+            "delete the noncurrent versions, for example with a lifecycle rule"
         )
     return replace(result, vectors=removed - leftovers, leftovers=leftovers)
 
@@ -335,8 +335,8 @@ def _purge_forgotten(warehouse: Path) -> int:
         return prune_vectors(now, _facts_of_others(now))
     except (Exception, PanicException) as error:
         raise StorageError(
-            f"the traces are forgotten, but not all files that hold them are removed "
-            f"({one_line(str(error))}); mend that, and give the same command again"
+            "the traces are forgotten, but not all files that hold them are removed "
+            f"({one_line(str(error))}); fix that, and run the same command again"
         ) from error
 
 
@@ -362,8 +362,8 @@ def check_formulas(run: Run, what: str = "forgetting") -> None:
     """
     if not is_as_published(run, Scorer.as_published(run)):
         raise WarehouseError(
-            f"the scores are of another version of kp_batch, and {what} would mix them with "
-            f"its own; first: {run.command}"
+            f"the scores come from another version of kp_batch, and {what} would mix the two; "
+            f"first: {run.command}"
         )
 
 

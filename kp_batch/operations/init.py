@@ -51,8 +51,8 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
     """
     if file.exists():
         raise KpBatchError(
-            f"{printable(str(file))} is there already; change it, or name another with -o; to have "
-            "what deploys it: kp-batch init --prefect"
+            f"{printable(str(file))} already exists; change it, or name another file with -o; to "
+            "add a deployment: kp-batch init --prefect"
         )
     deployment = _new_deployment(file) if prefect else None
     check_folder(config.warehouse)
@@ -89,8 +89,8 @@ def _new_deployment(file: Path) -> str:
     text = text.replace(f"project: {PROJECT_FILE}", f"project: {_toml(file.name)}")
     if path.exists() and path.read_bytes() != text.encode():
         raise KpBatchError(
-            f"{printable(str(path))} is there already; leave out --prefect, or move that away, "
-            "or have all in another folder, with -o"
+            f"{printable(str(path))} already exists; leave out --prefect, or move that file, or "
+            "name another folder with -o"
         )
     return text
 
@@ -111,8 +111,8 @@ def _check_same(text: str, file: Path, manifest: Manifest) -> None:
     changes = setting_changes(manifest.settings, settings)
     if manifest.settings and (reasons := join_reasons(changes)):
         raise KpBatchError(
-            f"the warehouse has settings that no file can have: {reasons}; no file was written: "
-            "run once with others, and try again"
+            f"the warehouse has settings that no project file can hold: {reasons}; no file was "
+            "written; run once with other settings, and try again"
         )
 
 

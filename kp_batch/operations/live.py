@@ -347,12 +347,12 @@ def _standing(
     """The caches that a session begins with; None where it begins with an empty one."""
     if warehouse is None:
         if group:
-            raise SettingError("group chooses among the caches of a warehouse; name that, too")
+            raise SettingError("group needs a warehouse; name it")
         return None
     if fixed := [name for name in given if name != "profiles"]:
         raise SettingError(
-            f"the warehouse has its own {' and '.join(fixed)}; leave out what is given, or "
-            "the warehouse"
+            f"the warehouse has its own {' and '.join(fixed)}; leave out these settings, or the "
+            "warehouse"
         )
     folder = Path(folder_of(fspath(warehouse)))
     refresh(folder)

@@ -180,7 +180,8 @@ def _check_output(config: RescoreConfig) -> None:
         return
     if output.is_dir() or not output.parent.is_dir():
         raise SettingError(
-            f"{printable(str(output))} cannot be the report; name a file in a folder that is there"
+            f"{printable(str(output))} cannot be written as the report; name a file in an existing "
+            "folder"
         )
     paths = [output.absolute(), output.resolve()]
     if is_in_warehouse(paths, config.warehouse) or archive_with(paths, config.archive):

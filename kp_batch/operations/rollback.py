@@ -221,12 +221,12 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     name = target.run_id
     if target.status != "done":
         raise WarehouseError(
-            f"run {name} failed and left the scores as they were; roll back to a run that is done"
+            f"run {name} failed and changed no scores; roll back to a successful run"
         )
     if Layout(now.warehouse).forgetting.exists():
         raise WarehouseError(
-            f"run {name} is not published again, which may still have traces that were forgotten: "
-            "a kp-batch forget was not finished; give that command again, then this one",
+            f"run {name} cannot be published again yet: a kp-batch forget did not finish, and this "
+            "run may still contain forgotten traces; run that command again, then this one",
             code="unfinished_forget",
         )
     if target.number < now.manifest.kept_from:

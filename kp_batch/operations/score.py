@@ -141,7 +141,7 @@ def score_lines(
         One for each line that is not blank, in their order.
 
     Raises:
-        UnreadableError: it is no JSON at all.
+        UnreadableError: it is not JSON at all.
     """
     return each_line(file, lambda facts: scored(facts, versions, moment, find_neighbours))
 
@@ -156,7 +156,7 @@ def each_line(
         answers: of each of some traces: of a frame of `with_facts`.
 
     Raises:
-        UnreadableError: it is no JSON at all.
+        UnreadableError: it is not JSON at all.
     """
     faults = reasons().list.filter(~pl.element().is_in(sorted(NOT_NEEDED)))
     for lines in _lines(file):
@@ -205,7 +205,7 @@ def _refuse_other_kinds(lines: Sequence[bytes]) -> None:
     begins = [line.removeprefix(BOM_UTF8).lstrip()[:1] for line in lines]
     if begins[0] == b"[" and (b"{" in lines[0] or lines[0].strip() == b"["):
         raise UnreadableError(
-            "it is one JSON list, not a trace on each line: convert it, as with jq -c '.[]'"
+            "it is one JSON list, not one trace per line: convert it, for example with jq -c '.[]'"
         )
     if not {b"{", b"["} & {*begins}:
         raise UnreadableError(kind.instead_of("JSON"))

@@ -120,7 +120,7 @@ def similar_to_trace(warehouse: Path, name: str, most: int) -> SimilarTraces:
         vector = stored_vectors(snapshot, encoder_id, [row["text_hash"]]).get(row["text_hash"])
         if vector is None:
             raise WarehouseError(
-                f"the vector of {row['trace_id']} is not in {shown(warehouse)}; kp-batch run with "
+                f"the vector of {row['trace_id']} is not in {shown(warehouse)}; kp-batch run "
                 "--restore-vectors makes it again, and changes no score"
             )
         asked = _Asked(row, vector, row["created_at"])
@@ -144,7 +144,7 @@ def similar_to_lines(
         One for each line that is not blank, in their order.
 
     Raises:
-        UnreadableError: it is no JSON at all.
+        UnreadableError: it is not JSON at all.
         KpBatchError: the warehouse has no encoder.
         WarehouseError: it is no warehouse, or nothing was scored there yet.
         EncoderError: the model cannot be found.
@@ -332,7 +332,7 @@ def similar_parts(result: SimilarTraces) -> Iterator[Part]:
         yield f"  not compared: {result.other_encoders:,} that have vectors of another encoder"
     if result.missing:
         yield (
-            f"  not compared: {result.missing:,} whose vectors are missing; kp-batch run with "
+            f"  not compared: {result.missing:,} whose vectors are missing; kp-batch run "
             "--restore-vectors makes them again"
         )
     if result.is_zero:

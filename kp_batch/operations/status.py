@@ -34,8 +34,8 @@ from kp_batch.warehouse.reasons import RolledBack
 from kp_batch.warehouse.run_result import GOOD, RunResult, later
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
-_LATE = "see how the last run ended, and whether the nightly job is started"
-_DRY = "look whether traces still come into the archive, and whether a run refuses them"
+_LATE = "check how the last run ended, and whether the nightly job starts"
+_DRY = "check whether the archive still receives traces, and whether runs reject them"
 _SKEW_S = 300.0  # by which the clocks of two machines may differ
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
@@ -164,7 +164,7 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
     if most is None:
         return
     if status.age_s is None:
-        raise WarehouseError(f"no run was done in {status.warehouse} yet; {_LATE}", code="late")
+        raise WarehouseError(f"{status.warehouse} has no successful run yet; {_LATE}", code="late")
     _check_clock("the last success", status.age_s, status.warehouse)
     if status.age_s > most.total_seconds():
         raise WarehouseError(
@@ -184,7 +184,7 @@ def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
         return
     if status.trace_age_s is None:
         raise WarehouseError(
-            f"no trace is known in {status.warehouse} that is not dated in the future; {_DRY}",
+            f"{status.warehouse} has no trace that is dated before now; {_DRY}",
             code="late",
         )
     _check_clock("the newest trace", status.trace_age_s, status.warehouse)
@@ -207,8 +207,8 @@ def check_last_run(status: WarehouseStatus) -> None:
         return
     reason = f": {printable(last.reason)}" if last.reason else ""
     raise WarehouseError(
-        f"the last run in {status.warehouse} did not succeed ({_words(last.status)}){reason}; "
-        "once that is mended, run again",
+        f"the last run in {status.warehouse} did not succeed ({_words(last.status)}){reason}; fix "
+        "that, and run again",
         code="not_done",
     )
 
@@ -217,7 +217,8 @@ def _check_clock(what: str, age_s: float, warehouse: str) -> None:
     if age_s < -_SKEW_S:
         raise WarehouseError(
             f"{what} in {warehouse} is dated {age(-age_s)} in the future, so its age is unknown: "
-            "the clock is wrong here, or was where it ran; set it right, and run again",
+            "the clock of this machine is wrong, or that of the machine that ran it was; correct "
+            "it, and run again",
             code="late",
         )
 
@@ -236,10 +237,10 @@ def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
     check_manifest(manifest, warehouse, warehouse_id)
     if not warehouse.is_dir():
         raise WarehouseError(
-            f"{warehouse} cannot be reached: there is no such folder; look at its path and its disk"
+            f"{warehouse} cannot be reached: there is no such folder; check its path and its disk"
         )
     if not (manifest or last):
-        message = f"{warehouse} is no warehouse; run an archive first"
+        message = f"{warehouse} is not a warehouse; run an archive first"
         raise WarehouseError(message, code="no_warehouse")
     if manifest:
         check_tables(manifest, warehouse)
@@ -270,7 +271,7 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     check_manifest(manifest, copy, warehouse_id)
     tried = [each for each in (there.last_run, here.last_run) if each]
     if not (manifest or tried):
-        message = f"{url} is no warehouse; run an archive first"
+        message = f"{url} is not a warehouse; run an archive first"
         raise WarehouseError(message, code="no_warehouse")
     last = max(tried, key=lambda each: each.started_at, default=None)
     writer = noticed_writer(store_at(url))

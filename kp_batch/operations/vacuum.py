@@ -150,8 +150,8 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
     if Layout(warehouse).forgetting.exists():
         # It may be under way, in a bucket: past manifests are to name files that none does by now.
         raise WarehouseError(
-            "nothing is removed, as a kp-batch forget was not finished; give that command again, "
-            "then this one",
+            "nothing is removed, because a kp-batch forget did not finish; run that command "
+            "again, then this one",
             code="unfinished_forget",
         )
     snapshot = published(warehouse)

@@ -247,7 +247,7 @@ def _check_vectors(snapshot: OpenSnapshot) -> None:
     if damaged:
         named = ten_of(f"{count_of(count, 'vector')} in {path}" for path, count in damaged)
         raise DamagedVectorsError(
-            f"vectors are damaged: {named}; kp-batch run with --restore-vectors makes them again"
+            f"vectors are damaged: {named}; kp-batch run --restore-vectors makes them again"
         )
 
 

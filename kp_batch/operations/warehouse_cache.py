@@ -354,8 +354,8 @@ def _told_if_gone(snapshot: PublishedSnapshot) -> Generator[None]:
 
 def _gone(snapshot: PublishedSnapshot) -> WarehouseError:
     return WarehouseError(
-        f"the tables of this session are gone from {shown(snapshot.warehouse)}: since it was made, "
-        "they were moved, or a vacuum or a forget removed them; make it again",
+        f"the tables of this session are gone from {shown(snapshot.warehouse)}: they were moved, "
+        "or a vacuum or a forget removed them; make a new session",
         code="file_gone",
     )
 
@@ -440,12 +440,12 @@ def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> No
     for name in group:
         if name not in cache_by:
             raise KpBatchError(
-                f"--group: {name} tells no caches of the warehouse apart; leave it out, as "
+                f"--group: {name} is not what the warehouse keeps caches by; leave it out: "
                 f"its cache_by is {format_cache_by(cache_by)}"
             )
     if missing := [name for name in cache_by if name not in {*CACHE_COLUMNS, *group}]:
         named = " ".join(f"--group {name}=VALUE" for name in missing)
         raise KpBatchError(
-            f"the warehouse keeps a cache for each {' and '.join(missing)}, which no trace tells: "
-            f"give {named}, empty where there is none"
+            f"the warehouse keeps a cache for each {' and '.join(missing)}, which the trace lacks: "
+            f"give {named}, with an empty value if there is none"
         )

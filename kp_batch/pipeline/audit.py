@@ -81,7 +81,7 @@ def audit(warehouse: Path, run: str | None = None) -> AuditResults:
     audits = parse_audits(snapshot.manifest.settings.get("audits", {}), "the warehouse").by_name
     if not audits:
         raise WarehouseError(
-            f"{shown(warehouse)} keeps no audits; give some to a run with --audits FILE"
+            f"{shown(warehouse)} has no audits; add some with kp-batch run --audits FILE"
         )
     now = snapshot
     if run not in (None, CANDIDATE):

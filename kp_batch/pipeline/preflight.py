@@ -59,8 +59,8 @@ def _check_memory(data: str, size: int, remedy: str) -> None:
     needed, available = _BASE_BYTES + size, available_bytes()
     if needed > available:
         raise ResourceError(
-            f"to hold {data} at once takes about {size_of(needed)} of memory, and there are "
-            f"{size_of(available)}; do it where there is more, or with {remedy}"
+            f"to hold {data} in memory takes about {size_of(needed)}, and {size_of(available)} are "
+            f"free; use a machine with more memory, or {remedy}"
         )
 
 

@@ -64,7 +64,7 @@ class Written:
         try:
             self.with_row(run, audits, seconds).keep(self.settings)
         except (Exception, PanicException) as error:  # noqa: BLE001 (what audits found counts)
-            warn(f"what is not published cannot be asked as the candidate: {one_line(str(error))}")
+            warn(f"the candidate could not be kept: {one_line(str(error))}")
 
     def snapshot(self, run: Run, seconds: Mapping[str, float]) -> PublishedSnapshot:
         """The tables as they would be published, with the run's row."""

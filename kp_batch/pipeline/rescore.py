@@ -173,8 +173,8 @@ def _planned_upon_newest(config: RescoreConfig, executor: Executor) -> Summary:
         return rescore_archive(effective_config(config), executor)
     except OvertakenError:
         warn(
-            f"another writer has published in {shown(config.warehouse)} meanwhile; this run is "
-            "planned once more, upon that"
+            f"another writer published in {shown(config.warehouse)} at the same time; this run is "
+            "planned again on top of it"
         )
     start_over(config.warehouse)
     return rescore_archive(effective_config(config), executor)
@@ -235,7 +235,7 @@ def _failing_as_well(opened: OpenRun, plan: Plan) -> list[AuditResult]:
     try:
         _prepared(opened, plan)
     except (Exception, PanicException) as error:  # noqa: BLE001 (the limit is the error)
-        warn(f"audits were not asked ({one_line(str(error))}); mend first what fails the run")
+        warn(f"audits did not run ({one_line(str(error))}); fix first what fails the run")
     return [result for result in opened.audits if result.fails]
 
 
@@ -284,8 +284,8 @@ def opened_warehouse(config: RescoreConfig) -> Generator[None]:
     """Write alone, see `writing`; as of a step, another try follows where a server is away."""
     if config.timeout and not TEMPORARY_FOLDERS:
         warn(
-            "timeout is kept by the command kp-batch run alone: here, give it to what started this "
-            "run, as timeout_seconds to a flow of Prefect"
+            "timeout works only with the command kp-batch run; here, set it where this run is "
+            "started, such as timeout_seconds of a Prefect flow"
         )
     with ExitStack() as stack:
 
@@ -313,7 +313,7 @@ def _answering(config: RescoreConfig) -> Generator[None]:
             raise
         raise StorageError(
             f"{shown(config.warehouse)} cannot be opened: {error.strerror or error}; run again "
-            "when that store answers"
+            "when that store responds"
         ) from error
 
 
@@ -321,8 +321,8 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
     """Warn where files may still hold traces to forget, which only `forget` removes."""
     if Layout(warehouse).forgetting.exists():
         warn(
-            f"a kp-batch forget was not finished: files in {shown(warehouse)} may still hold "
-            "traces that were to go; give the same command again",
+            f"a kp-batch forget did not finish: files in {shown(warehouse)} may still contain "
+            "forgotten traces; run the same command again",
             recurring=True,
         )
 
@@ -351,8 +351,8 @@ def tell_of_new_warehouse(run: Run) -> None:
     weights = "the built-in weights" if config.profiles == load_profiles() else "weights of its own"
     info(
         f"{shown(config.warehouse)} is a new warehouse, with embedder "
-        f"{printable(config.embedder)}, {weights}, {audits}; if there was one before, look "
-        "whether its disk is there",
+        f"{printable(config.embedder)}, {weights}, {audits}; if there was one before, check "
+        "whether its disk is mounted",
         always=True,
     )
 

@@ -100,7 +100,7 @@ def _warn_of_unreadable(run: Run, detected: ChangeDetection, store: VectorStore)
         file = detected.snapshot.ask(statement(_FILE, missing=read_parquet(path))).item()
         warn(
             f"the vectors of {count_of(count, 'text')} cannot be made again: their files are gone "
-            f"or unreadable (such as {printable(file)}); bring them back, and run again",
+            f"or unreadable (such as {printable(file)}); restore them, and run again",
             recurring=True,
         )
 

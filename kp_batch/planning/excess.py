@@ -17,7 +17,7 @@ from kp_batch.warehouse.run_record import RunCounts
 
 _REMOVED = ("5%", "10")  # more than both fail a run without --max-removed
 _REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run
-_ANEW = "of what is read anew, "
+_ANEW = "of what this run reads, "
 _IN_REJECTS = {"max_reject_share", "max_new_rejects", "max_unreadable"}
 
 

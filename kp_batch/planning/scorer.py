@@ -45,8 +45,8 @@ MESSAGES = {"messages": MESSAGES_VERSION}  # likewise, without effect on scores
 def without_encoder(warehouse: Path, so_that: str) -> KpBatchError:
     """The error of what needs vectors, where no encoder made any."""
     return KpBatchError(
-        f"the scores in {shown(warehouse)} are computed without an encoder, so that {so_that}; "
-        "run the archive with an --embedder first",
+        f"the scores in {shown(warehouse)} were computed without an encoder, so {so_that}; run the "
+        "archive with an --embedder first",
         code="no_encoder",
     )
 

@@ -88,7 +88,7 @@ def lines(traces: Any) -> Iterator[bytes]:
     if isinstance(traces, Iterable) and not isinstance(traces, (str, bytes, PathLike)):
         each = [*cast("Iterable[Any]", traces)]
         if each and not any(isinstance(trace, Mapping) for trace in each):
-            raise SettingError(f"traces has what is of type {type(each[0]).__name__}; {kinds}")
+            raise SettingError(f"traces contains a value of type {type(each[0]).__name__}; {kinds}")
         return map(_line, each)
     raise SettingError(f"traces is of type {type(traces).__name__}; {kinds}")
 
@@ -125,7 +125,7 @@ def _from_pandas(traces: Any) -> pl.DataFrame | Iterator[Mapping[str, Any]]:
     """The same as a frame of Polars; of values that have no common type, as mappings."""
     names = [*map(str, traces.columns)]
     if len({*names}) < len(names):
-        raise SettingError(f"traces has two columns of one name: {names}; leave one out")
+        raise SettingError(f"traces has two columns with the same name: {names}; leave one out")
     try:
         return pl.from_pandas(traces)
     except _NO_TYPE:
@@ -146,14 +146,16 @@ def _take_each(traces: Iterator[Any], folder: Path) -> tuple[str, ...] | Path | 
     """Take mappings or paths, of which the first one tells what they are."""
     for first in traces:
         if hasattr(first, "__arrow_c_stream__"):
-            raise SettingError("traces has several frames; make one of them, such as by concat")
+            raise SettingError(
+                "traces has several frames; make one of them, for example with concat"
+            )
         each = chain([first], traces)
         if not isinstance(first, (str, PathLike)):
             return _write_lines(folder, map(_line, each))
         paths = [*each]
         if odd := {type(path).__name__ for path in paths if not isinstance(path, (str, PathLike))}:
             kind = " and ".join(sorted(odd))
-            raise SettingError(f"traces has paths, and what is of type {kind}; {_KINDS}")
+            raise SettingError(f"traces mixes paths with values of type {kind}; {_KINDS}")
         return tuple(map(fsdecode, paths))
     return None
 

@@ -116,7 +116,7 @@ def leave_report(warehouse: Path, executor: Executor) -> ReportData | None:
         written = error
     if isinstance(written, BaseException):
         reason = one_line(str(written))
-        warn(f"the report was not written: {reason}; when that is mended: kp-batch report -o FILE")
+        warn(f"the report was not written: {reason}; fix that, then: kp-batch report -o FILE")
         return None
     info(f"the report is in {shown(warehouse)}/{page.name}")
     return written

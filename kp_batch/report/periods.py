@@ -89,8 +89,8 @@ def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None =
     length = (last - first).days + 1
     if unit and length / _DAYS[unit] > _MOST_BY_UNIT:
         raise KpBatchError(
-            f"from {first} to {last} there are too many steps to draw: {length / _DAYS[unit]:,.0f} "
-            f"of a {unit}; take a longer unit"
+            f"too many steps to draw from {first} to {last}: {length / _DAYS[unit]:,.0f} of a "
+            f"{unit}; choose a longer unit"
         )
     return ChartSpan(domain, first, last, unit or grain_of(length), others_by)
 

@@ -179,9 +179,9 @@ def check_room(ray: Any) -> None:
     most = max(node.get("memory", 0) for node in nodes_with_a_core(ray))
     if most < PART_BYTES:
         raise WorkerError(
-            f"no node of the Ray cluster has room for a part of the work, or the model: it takes "
-            f"{PART_BYTES >> 20} MiB, and the largest node has {int(most) >> 20} MiB for tasks; "
-            "give a node more memory"
+            "no node of the Ray cluster has enough memory for a part of the work, or the model: "
+            f"it needs {PART_BYTES >> 20} MiB, and the largest node has {int(most) >> 20} MiB for "
+            "tasks; give a node more memory"
         )
 
 
@@ -218,7 +218,8 @@ def check_node(ray: Any, node: Mapping[str, Any], answer: Any) -> None:
         raise WorkerError(message) from error
     except ray.exceptions.RayError as error:
         raise WorkerError(
-            f"{name} cannot run kp-batch: {one_line(str(error))}; install there what is here"
+            f"{name} cannot run kp-batch: {one_line(str(error))}; install there what is installed "
+            "here"
         ) from error
     if versions != local_versions():
         reason = f"has {versions}, and this machine {local_versions()}; install the same"
@@ -327,11 +328,11 @@ class RayExecutor:
             replay_log(getattr(error.cause, _MESSAGES, ()))
             raise error.cause from error  # the cause's traceback in the log shows the place
         except _lost(errors) as error:
-            lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""
+            lack = " for lack of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
                 f"{step} lost its worker {_TRIES} times{lack}, with "
                 f"{shortened(one_line(repr(part)), _OF_PART)}; give the nodes more memory, or "
-                "look at what is named"
+                "check that part"
             ) from error
 
     @contextmanager
@@ -343,8 +344,8 @@ class RayExecutor:
             raise
         except self.ray.exceptions.RayError as error:
             raise WorkerError(
-                f"{step} failed on the Ray cluster: {one_line(str(error))}; run again when it is "
-                "whole"
+                f"{step} failed on the Ray cluster: {one_line(str(error))}; run again when the "
+                "cluster works"
             ) from error
 
 

@@ -134,9 +134,9 @@ def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.k
                 )
                 raise StorageError(
                     f"{name} failed{times if wanted else ''}: {reason}; run again when that disk "
-                    "or server is back"
+                    "or server is available"
                 ) from error
-        warn(f"{name} failed, and is tried again in {delay:.0f} s: {reason}")
+        warn(f"{name} failed; the next attempt is in {delay:.0f} s: {reason}")
         pause(delay)
 
 

@@ -28,8 +28,7 @@ def local_name(name: str) -> str:
         known = ", ".join(f"{allowed}://" for allowed in SCHEMES)
         export = _EXPORT if scheme.lower() in _DATABASES else ""
         raise KpBatchError(
-            f"a URL of {scheme}:// is neither read nor written; name a folder, or one of {known}"
-            f"{export}"
+            f"URLs of {scheme}:// are not supported; name a folder, or one of {known}{export}"
         )
     return local
 
@@ -61,6 +60,6 @@ def check_url(url: str) -> None:
 
 def _with_secret(scheme: str, host: str) -> KpBatchError:
     return KpBatchError(
-        f"the URL of {scheme}://{host} has credentials or a query, which would stand in tables and "
-        "logs; give them in the environment variables of that store"
+        f"the URL of {scheme}://{host} has credentials or a query, which would appear in tables "
+        "and logs; set them in the environment variables of that store"
     )

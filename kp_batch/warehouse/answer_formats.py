@@ -81,7 +81,7 @@ def frame_answer(connection: duckdb.DuckDBPyConnection, query: str) -> "pl.DataF
     try:
         statements = connection.extract_statements(query)
         if [*map(_has_answer, statements)] != [False] * (len(statements) - 1) + [True]:
-            raise KpBatchError("a frame holds one answer, the last statement's: ask one at a time")
+            raise KpBatchError("a frame holds one result: run one statement at a time")
         for before in statements[:-1]:
             connection.execute(before)
         answer = connection.sql(statements[-1])
@@ -99,9 +99,7 @@ def _check_types(answer: duckdb.DuckDBPyRelation) -> None:
             instead = (
                 "epoch(…), its seconds" if lacking[0] == "INTERVAL" else "…::VARCHAR, its text"
             )
-            raise KpBatchError(
-                f"{name} is of type {dtype}, which Polars does not have; ask for {instead}"
-            )
+            raise KpBatchError(f"{name} is of type {dtype}, which Polars lacks; select {instead}")
 
 
 def _refusal(text: str) -> str:
@@ -206,8 +204,8 @@ def _write_data(
     answers = sum(map(_has_answer, statements))
     if answers > 1:
         raise KpBatchError(
-            f"{output_format} holds one answer, and these statements have {answers}; "
-            "ask one at a time, or with --format table"
+            f"{output_format} holds one result, and these statements return {answers}; run one at "
+            "a time, or use --format table"
         )
     rows = 0
     for query in statements:
@@ -260,7 +258,7 @@ def _write_json(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") ->
 
 def _check_named_apart(columns: Sequence[str]) -> None:
     if len(set(columns)) < len(columns):
-        raise KpBatchError(f"an answer's row holds a name once; name the columns apart: {columns}")
+        raise KpBatchError(f"several columns have the same name; give each its own: {columns}")
 
 
 def _columns(cursor: duckdb.DuckDBPyConnection) -> list[str]:

@@ -42,7 +42,7 @@ def export(warehouse: Path) -> None:
     publishes the same lists meanwhile, readers may see the older publication until the next export.
 
     Raises:
-        Exception: a table cannot be written; what is published is whole.
+        Exception: a table cannot be written; what is published is intact.
     """
     for name in TABLES:
         _export_table(warehouse, name, _TRIES)

@@ -134,7 +134,7 @@ def make_folder(warehouse: Path) -> None:
     if free < MIN_FREE_BYTES:
         raise ResourceError(
             f"the disk is full: {warehouse} has {free >> 20} MiB left, "
-            f"and a run needs {MIN_FREE_BYTES >> 20} at the least; free some space",
+            f"and a run needs at least {MIN_FREE_BYTES >> 20}; free some space",
             code="disk_full",
         )
 
@@ -147,11 +147,11 @@ def check_folder(warehouse: Path) -> None:
     """
     path = str(warehouse.absolute())
     if scheme := re.match(r"[A-Za-z0-9+.-]+:/", str(warehouse)):  # the rest may hold a password
-        raise WarehouseError(f"a warehouse at {scheme[0]} is no local folder; name one")
+        raise WarehouseError(f"a warehouse at {scheme[0]} is not a local folder; name one")
     wrong = sorted({sign for sign in path if sign in _NOT_IN_PATHS or not sign.isprintable()})
     if wrong:
         raise WarehouseError(
-            f"no Delta table can be written below {path!r}: its path has "
+            f"Delta tables cannot be written below {path!r}: its path has "
             f"{' '.join(map(repr, wrong))}; choose another folder for the warehouse"
         )
 
@@ -200,6 +200,6 @@ def check_apart(warehouse: Path, archive: Iterable[str]) -> None:
         path = os.path.expanduser(name.removeprefix("file://"))  # noqa: PTH111
         if in_bucket or Path(os.path.realpath(path)).is_relative_to(root):
             raise WarehouseError(
-                f"the archive {name!r} is in the warehouse {shown(warehouse)!r}, of which no file "
-                "is read; choose another folder for the warehouse"
+                f"the archive {name!r} is in the warehouse {shown(warehouse)!r}, whose files are "
+                "never read; choose another folder for the warehouse"
             )

@@ -166,9 +166,9 @@ def check_readable(warehouse: Path, file: Path) -> None:
         _parse(warehouse, file.read_bytes())
     except DAMAGED as error:
         raise WarehouseError(
-            f"nothing was published, since nobody could read it: the manifest of "
-            f"{shown(warehouse)} would have {one_line(str(error))}; what is published is whole; "
-            "change that setting, or report this as a fault of kp_batch"
+            "nothing was published, because nobody could read it: the manifest of "
+            f"{shown(warehouse)} would have {one_line(str(error))}; what was published before is "
+            "intact; change that setting, or report this as a bug in kp_batch"
         ) from error
 
 
@@ -192,7 +192,7 @@ def require_manifest(warehouse: Path) -> Manifest:
     """
     manifest = read_manifest(warehouse)
     if manifest is None:
-        message = f"{shown(warehouse)} is no warehouse; run an archive first"
+        message = f"{shown(warehouse)} is not a warehouse; run an archive first"
         raise WarehouseError(message, code="no_warehouse")
     return manifest
 
@@ -239,18 +239,18 @@ def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str
     """
     if warehouse_id is None:
         return
+    named = f"warehouse {printable(warehouse_id)}"
     where = shown(warehouse.absolute())  # for who reads it elsewhere, as in a mail
-    named = f"warehouse {printable(warehouse_id)}, which the project names"
     if manifest is None:
         remedy = "is that its bucket?" if url_of(warehouse) else "is its disk mounted?"
         raise IdentityError(
-            f"{named}, is not in {where}: nothing is there, and nothing was made; {remedy} To "
-            "begin another one, take warehouse_id out of the project's file",
+            f"{named}, which the project names, is not in {where}: nothing is there, and nothing "
+            f"was made; {remedy} To begin another one, remove warehouse_id from the project's file",
         )
     if manifest.warehouse_id != warehouse_id:
         raise IdentityError(
-            f"{where} is warehouse {printable(manifest.warehouse_id)}, and not {named}; put that "
-            "one there, or change warehouse_id in the project's file",
+            f"{where} contains warehouse {printable(manifest.warehouse_id)}, but the project names "
+            f"{named}; put that one there, or change warehouse_id in the project's file",
         )
 
 

@@ -133,8 +133,8 @@ def _export(warehouse: Path) -> None:
             export(warehouse)
     except (Exception, PanicException) as error:  # noqa: BLE001 (it is published)
         warn(
-            f"the Delta tables of {shown(warehouse)} show an earlier publication, until a command "
-            f"that writes can export this one ({one_line(str(error))})"
+            f"the Delta tables of {shown(warehouse)} still show an earlier publication; the next "
+            f"command that writes exports this one ({one_line(str(error))})"
         )
 
 
@@ -174,8 +174,8 @@ def may_remove(warehouse: Path, unneeded: Iterable[Path]) -> None:
         export(warehouse)
     except (Exception, PanicException) as error:
         raise StorageError(
-            f"the Delta tables of {shown(warehouse)} still name files that are to be removed, and "
-            f"cannot be written ({one_line(str(error))}); nothing was removed; mend that, and give "
+            f"the Delta tables of {shown(warehouse)} still list files that are to be removed, and "
+            f"cannot be written ({one_line(str(error))}); nothing was removed; fix that, and run "
             "the same command again"
         ) from error
     allow_deletion(warehouse, unneeded)

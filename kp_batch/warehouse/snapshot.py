@@ -238,9 +238,9 @@ class PublishedSnapshot:
             rest = len(matches) - _NAMES_SHOWN
             more = f" and {rest:,} more" if rest > 0 else ""
             raise WarehouseError(
-                f"{name!r} begins the names of {len(matches):,} runs in {where}: "
+                f"{name!r} matches {len(matches):,} runs in {where}: "
                 f"{', '.join(run.run_id for run in matches[:_NAMES_SHOWN])}{more}; write more of "
-                "the one that you mean"
+                "the id"
             )
         return [*exact, *matches][0]
 
@@ -264,8 +264,8 @@ class PublishedSnapshot:
         """
         if run.number < self.manifest.kept_from:
             raise WarehouseError(
-                f"the tables as run {run.run_id} left them were removed (by kp-batch vacuum); "
-                "ask of a later run"
+                f"the tables of run {run.run_id} were removed (by kp-batch vacuum); choose a later "
+                "run"
             )
         return past_manifest(self.warehouse, run.published["publication"])
 
@@ -294,8 +294,8 @@ def kept_candidate(warehouse: Path) -> PublishedSnapshot:
     manifest = read_candidate(warehouse)
     if manifest is None:
         raise WarehouseError(
-            f"there is no candidate in {shown(warehouse)}: make one with run --preview; a run "
-            "that audits refuse leaves one, too, until the next run"
+            f"there is no candidate in {shown(warehouse)}: make one with run --preview; a run that "
+            "audits refuse also leaves one, until the next run"
         )
     snapshot = PublishedSnapshot(warehouse, manifest, is_candidate=True)
     if not snapshot.is_whole:
@@ -318,7 +318,7 @@ def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunR
     time = time_of(name)
     if time is None:
         raise WarehouseError(
-            f"{name!r} is no time; write one as 2026-03-01, 2026-03-01T02:00 (in UTC) or "
+            f"{name!r} is not a time; write it as 2026-03-01, 2026-03-01T02:00 (in UTC) or "
             "2026-03-01T02:00+01:00"
         )
     done = done_runs(runs)

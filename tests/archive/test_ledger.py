@@ -348,7 +348,7 @@ def test_another_encoder_is_refused_where_texts_are_in_files_that_are_gone(first
     (first.archive / "b.jsonl").unlink()
     told = (
         r"^settings changed: embedder none to hashing; traces of 1 file, gone, .* no vectors of "
-        r"the encoder .*; go back with --embedder none, bring back what is missing, or remove"
+        r"the encoder .*; go back with --embedder none, restore what is missing, or remove"
     )
     with pytest.raises(NoTextsError, match=told):
         first.run(embedder="hashing")
@@ -636,9 +636,9 @@ def test_an_archive_that_lost_half_of_its_rows_or_cannot_read_them_is_reported(
 
     def lost(rows: int, before: int, cause: str) -> str:
         return (
-            "the archive has lost half of its rows or more: it holds "
-            f"{rows} now, and held {before}; 1 file is {cause}; bring back what is missing, or "
-            "remove its traces with --prune"
+            f"the archive has lost at least half of its rows: it has {rows} now, and had "
+            f"{before}; 1 file is {cause}; restore what is missing, or remove its traces with "
+            "--prune"
         )
 
     gone = f"gone (such as {night.archive}/b.jsonl)"

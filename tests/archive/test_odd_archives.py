@@ -244,8 +244,8 @@ def test_a_file_whose_name_is_no_utf8_is_unreadable_and_the_others_are_scored(
     assert taken.ids == ["a"]
     names = ["mar\\xe8e/b\n.jsonl", "mar\\xe9e.jsonl"]
     assert taken.plan.counts.unreadable_files == [f"{tmp_path}/{name}" for name in names]
-    assert {*taken.rejects["message"]} == {"its name is no UTF-8: rename it"}
-    with pytest.raises(ArchiveError, match=r"cannot look at '.*/mar.udce9e.jsonl': 'utf-8' codec"):
+    assert {*taken.rejects["message"]} == {"its name is not UTF-8: rename it"}
+    with pytest.raises(ArchiveError, match=r"cannot read '.*/mar.udce9e.jsonl': 'utf-8' codec"):
         discover([f"{tmp_path}/mar\udce9e.jsonl"])
 
 

@@ -158,7 +158,7 @@ def test_a_table_is_refused_and_never_read_file_by_file(tmp_path: Path, mark: st
         (table, fault),
     ]
     for below in ("", "/**/*.parquet", "/data", "/data/part=1/*", "/data/part=1/b.parquet"):
-        with pytest.raises(ArchiveError, match=re.escape(f"cannot look into '{table}': {fault}")):
+        with pytest.raises(ArchiveError, match=re.escape(f"cannot list '{table}': {fault}")):
             discover([f"{table}{below}"])
 
 
@@ -174,7 +174,7 @@ def test_a_table_in_a_bucket_likewise(bucket: str, mark: str) -> None:
         (table, fault),
     ]
     for below in ("", "/**/*.parquet", "/data", "/data/part=1/*", "/data/part=1/b.parquet"):
-        with pytest.raises(ArchiveError, match=re.escape(f"cannot look into '{table}': {fault}")):
+        with pytest.raises(ArchiveError, match=re.escape(f"cannot list '{table}': {fault}")):
             discover([f"{table}{below}"])
 
 

@@ -77,7 +77,7 @@ def test_only_what_the_formulas_use_is_checked(tmp_path: Path) -> None:
 def test_every_code_has_a_sentence_for_rows_that_cannot_be_read_again() -> None:
     message = f"{CHECKS['no_steps'].message}; {CHECKS['bad_confidence'].message}"
     assert reject_message(["no_steps", "bad_confidence"], 0, None) == message
-    assert reject_message(["malformed_json"], 0, None) == "line 1 is no JSON object"
+    assert reject_message(["malformed_json"], 0, None) == "line 1 is not a JSON object"
 
 
 @pytest.mark.parametrize("depth", [480, 700, 900])
@@ -156,14 +156,14 @@ def test_a_value_is_shortened_and_made_printable() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'  "id": "x",', "line 12 is no JSON object: Extra data at character 7"),
-        (b'{"id": TRUE}', "line 12 is no JSON object: Expecting value at character 8"),
-        (b'{"id": "\xff"}', "line 12 is no JSON object that can be read: it is not UTF-8"),
+        (b'  "id": "x",', "line 12 is not a JSON object: Extra data at character 7"),
+        (b'{"id": TRUE}', "line 12 is not a JSON object: Expecting value at character 8"),
+        (b'{"id": "\xff"}', "line 12 is not a JSON object that can be read: it is not UTF-8"),
         (
             b'{"id": ' + b"1" * 5_000 + b"}",
-            "line 12 is no JSON object that can be read: it holds a number of too many digits",
+            "line 12 is not a JSON object that can be read: it holds a number of too many digits",
         ),
-        (b'["text"]', 'line 12 is ["text"], no JSON object'),
+        (b'["text"]', 'line 12 is ["text"], not a JSON object'),
     ],
 )
 def test_a_malformed_line_is_reported_with_its_number_and_place(

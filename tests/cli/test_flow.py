@@ -153,7 +153,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
         f"kp-batch: the report is in {tmp_path / 'report.html'}",
     ]
     assert re.match(
-        r"kp-batch: cannot go on: .*Not a directory: .*; what is published is whole", last
+        r"kp-batch: cannot continue: .*Not a directory: .*; what is published is intact", last
     )
     with closing(sqlite3.connect(prefect.database)) as database:
         query = "SELECT id, state_type FROM flow_run WHERE name LIKE ?"

@@ -76,7 +76,7 @@ def test_what_writes_names_what_it_may_not_write(
         ):
             message = refusal(done)
             path = warehouse / "kp.lock"
-            assert message.startswith(f"cannot go on: Permission denied: '{path}'"), done.args
+            assert message.startswith(f"cannot continue: Permission denied: '{path}'"), done.args
             assert message.endswith(ACCESS), done.args
 
 
@@ -108,7 +108,7 @@ def test_what_may_not_be_read_of_a_warehouse_is_named(
     with mode(warehouse / name, 0):
         message = refusal(anybody(*words[command], "--warehouse", warehouse))
     file = "scores" if name == "scores" else "manifest.json"
-    assert message == f"cannot go on: Permission denied: '{warehouse / file}'; {ACCESS}"
+    assert message == f"cannot continue: Permission denied: '{warehouse / file}'; {ACCESS}"
 
 
 @pytest.mark.process
@@ -116,7 +116,7 @@ def test_what_may_not_be_read_of_a_warehouse_is_named(
 def test_a_warehouse_that_cannot_be_made(tmp_path: Path, archive: Path) -> None:
     with mode(tmp_path, 0o500):
         done = kp_batch("run", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
-    assert refusal(done) == f"cannot go on: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
+    assert refusal(done) == f"cannot continue: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
 
 
 @pytest.mark.process
@@ -127,7 +127,7 @@ def test_an_archive_that_may_not_be_read(
 ) -> None:
     with mode(archive, 0):
         message = refusal(anybody("plan", f"{archive}{below}", "--warehouse", tmp_path / "w"))
-    assert message.startswith(f"cannot look {'at' if below else 'into'} '{archive}{below}': ")
+    assert message.startswith(f"cannot {'read' if below else 'list'} '{archive}{below}': ")
     assert message.endswith("Permission denied")
 
 
@@ -188,7 +188,7 @@ def test_a_full_disk_is_named(
     monkeypatch.setenv("TMPDIR", "/dev/shm/none")  # that is no folder
     log = str(tmp_path / "log")
     told = LEFT.sub("N MB", str(explain_error(error, log)))
-    assert told == f"the disk of {tmp_path} is full: {LACK}; what is published is whole{REMEDY}"
+    assert told == f"the disk of {tmp_path} is full: {LACK}; what is published is intact{REMEDY}"
     wrapped = WarehouseError("w cannot be read")
     wrapped.__cause__ = error
     assert LEFT.sub("N MB", str(explain_error(wrapped, log))) == told
@@ -237,7 +237,7 @@ def test_an_archive_in_the_warehouse_is_refused_before_anything_is_made(
     before = sorted(path.name for path in archive.rglob("*"))
     inside = name.format(archive)
     assert refusal(invoke(command, inside, "--warehouse", archive)) == (
-        f"the archive '{inside}' is in the warehouse '{archive}', of which no file is read; "
+        f"the archive '{inside}' is in the warehouse '{archive}', whose files are never read; "
         "choose another folder for the warehouse"
     )
     assert sorted(path.name for path in archive.rglob("*")) == before
@@ -255,7 +255,7 @@ def test_another_warehouse_in_the_archive_is_left_out_and_reported_in_one_line(
     other = shutil.move(warehouse, archive / "w")
     done = invoke("plan", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
     warnings = [line for line in done.stderr.splitlines() if "warning" in line]
-    assert warnings == [f"kp-batch: warning: {other} is left out: it is a warehouse of kp_batch"]
+    assert warnings == [f"kp-batch: warning: {other} is skipped: it is a warehouse of kp_batch"]
     for _ in range(2):
         for glob in ("", "/*", "/**/*.parquet"):
             skipped: list[str] = []
@@ -273,8 +273,8 @@ def test_a_warehouse_is_no_archive(warehouse: Path) -> None:
         with pytest.raises(ArchiveError) as caught:
             discover([name])
         assert str(caught.value) == (
-            f"cannot look into '{warehouse}': kp.lock or kp.duckdb stands in it: "
-            "it is a warehouse of kp_batch, not an archive"
+            f"cannot list '{warehouse}': kp.lock or kp.duckdb stands in it: it is a warehouse of "
+            "kp_batch, not an archive"
         )
 
 
@@ -298,7 +298,7 @@ def test_a_delta_table_is_no_archive(tmp_path: Path, below: str) -> None:
     [file] = map(str, table.rglob("*.parquet"))
     with pytest.raises(ArchiveError) as caught:
         discover([file if below == "FILE" else f"{table}{below}"])
-    assert str(caught.value) == f"cannot look into '{table}': {IS_TABLE}"
+    assert str(caught.value) == f"cannot list '{table}': {IS_TABLE}"
 
 
 @pytest.mark.telling
@@ -317,11 +317,11 @@ def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
     assert skipped == [f"{bucket}/obstacles/w"]
     for name in ("t", "w"):
         there = f"{bucket}/obstacles/{name}"
-        with pytest.raises(ArchiveError, match=f"cannot look into '{there}': .*it is a "):
+        with pytest.raises(ArchiveError, match=f"cannot list '{there}': .*it is a "):
             discover([there])
     store_at(bucket).write("_delta_log/0.json", b"x")
     for name in (bucket, f"{bucket}/", f"{bucket}/*.jsonl", f"{bucket}/**/*.jsonl"):
-        with pytest.raises(ArchiveError, match=f"cannot look into '{bucket}/': {IS_TABLE}"):
+        with pytest.raises(ArchiveError, match=f"cannot list '{bucket}/': {IS_TABLE}"):
             discover([name])
 
 
@@ -350,23 +350,23 @@ def test_the_first_unreadable_files_are_named_and_the_others_counted(
 )
 def test_a_name_that_cannot_be_looked_at(name: str, word: str) -> None:
     with pytest.raises(
-        ArchiveError, match=re.escape(f"cannot look at '{name}': ") + f".*{re.escape(word)}"
+        ArchiveError, match=re.escape(f"cannot read '{name}': ") + f".*{re.escape(word)}"
     ):
         discover([name])
 
 
 _EXPORT = (
-    "is neither read nor written; name a folder, or one of s3://, gs://, az://, https://, http://; "
-    "to import a registry's database, export it with psql: see docs/how-to/import.md\n"
+    "are not supported; name a folder, or one of s3://, gs://, az://, https://, http://; to "
+    "import a registry's database, export it with psql: see docs/how-to/import.md\n"
 )
 
 
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("S3://me:s3cret@bucket/x", "a URL of S3:// is neither read nor written"),
-        ("postgresql://me:s3cret@host/x", f"a URL of postgresql:// {_EXPORT}"),
-        ("Postgres://host/x?password=s3cret", f"a URL of Postgres:// {_EXPORT}"),
+        ("S3://me:s3cret@bucket/x", "URLs of S3:// are not supported"),
+        ("postgresql://me:s3cret@host/x", f"URLs of postgresql:// {_EXPORT}"),
+        ("Postgres://host/x?password=s3cret", f"URLs of Postgres:// {_EXPORT}"),
         ("s3://me:s3cret@[bucket]/x", "the URL of s3:// has credentials or a query"),
         ("s3://odd[bucket]/x", "the URL 's3://odd[bucket]/x' cannot be parsed: "),
     ],

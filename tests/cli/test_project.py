@@ -76,9 +76,9 @@ def test_what_deploys_a_project_that_is_there_is_written_beside_it(made: Path) -
     with (made / "prefect.yaml").open("a") as file:
         file.write("# mine")
     for words, told in (
-        (["--prefect"], "prefect.yaml is there already; leave out --prefect, or move that away"),
+        (["--prefect"], "prefect.yaml already exists; leave out --prefect, or move that away"),
         (["--prefect", "--cache-size", 3], "change it, and leave out --cache-size"),
-        (["--prefect", "archive"], "to have what deploys it: kp-batch init --prefect"),
+        (["--prefect", "archive"], "to add a deployment: kp-batch init --prefect"),
         ([], "Missing argument ARCHIVE"),
         (["--prefect", "-o", "other.toml"], "Missing argument ARCHIVE"),
     ):
@@ -385,7 +385,7 @@ def test_a_fault_leaves_no_mark_in_another_warehouse(made: Path) -> None:
 def test_no_imports_are_told() -> None:
     done = invoke("import")
     assert done.returncode == 1
-    assert "kp_batch.toml has no [[imports]]; add some" in done.stderr
+    assert "kp_batch.toml has no [[imports]]; add some, or name" in done.stderr
 
 
 @pytest.mark.usefixtures("made")

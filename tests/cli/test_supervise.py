@@ -93,7 +93,7 @@ def done(work: str, *arguments: object, stdin: str = "") -> tuple[int, str, str]
 
 KILLED = (
     "kp-batch: {}the working process was killed by SIGKILL, as the system does where memory runs "
-    "out; what is published is whole{}\n"
+    "out; what is published is intact{}\n"
 )
 ITSELF = "kp-batch: the working process ended by itself, with status {}: it said nothing\n"
 
@@ -521,7 +521,7 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(
         os.kill(child if number == signal.SIGKILL else process.pid, number)
         assert process.wait(20) == 128 + number
         *_, last = process.stderr.read().splitlines()
-    whole = "; what is published is whole, and kp-batch runs tells by which runs"
+    whole = "; what is published is intact; kp-batch runs shows which run published it"
     assert f"{last}\n" == (
         KILLED.format("", "")
         if number == signal.SIGKILL

@@ -60,7 +60,7 @@ class Damage:
         way: one of `WAYS`.
         path: of the file, within the folder of the example.
         lines: the numbers of the lines that it has touched, from 1 on.
-        breaks: whether one of these is no JSON any more.
+        breaks: whether one of these is not JSON any more.
         cut: the beginning of a JSON text, if one was cut.
     """
 

@@ -329,8 +329,8 @@ def test_files_of_another_kind_are_reported(tmp_path: Path) -> None:
     write_rows(tmp_path / "other.parquet", {"a": 1})
     for name, why in (
         ("empty.json", r"it is empty \(0 bytes\)"),
-        ("list.json", "it is no Inspect log: it does not tell of an eval"),
-        ("other.eval", "it is no Inspect log: it has no header.json"),
+        ("list.json", "it is not an Inspect log: it describes no eval"),
+        ("other.eval", "it is not an Inspect log: it has no header.json"),
         ("other.parquet", "it has no column transcript_id"),
     ):
         with pytest.raises(UnreadableError, match=f"^{why}$"):

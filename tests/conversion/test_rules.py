@@ -123,7 +123,7 @@ def test_an_empty_field_names_none(fields: dict[str, list[str]]) -> None:
 
 
 def test_a_domain_is_not_empty() -> None:
-    with pytest.raises(KpBatchError, match="has from, or otherwise, or both"):
+    with pytest.raises(KpBatchError, match="has from, otherwise, or both"):
         rules(task_domain={"otherwise": ""})
 
 
@@ -147,7 +147,7 @@ def test_all_faults_of_a_file_are_reported(tmp_path: Path) -> None:
     for fault in (
         "[success] has either a score with at_least or at_most, or always",
         "[confidence] has a min below its max, got 5 and 1",
-        "[task_domain] has from, or otherwise, or both",
+        "[task_domain] has from, otherwise, or both",
         "recovery is 'after_tool_error', got 'sometimes'",
         "there is no key 'other'; keys: success, confidence, ",
     ):
@@ -159,15 +159,18 @@ def test_all_faults_of_a_file_are_reported(tmp_path: Path) -> None:
     [
         (
             "[confidence]\nmin = 0\nmax = 1\nalways = 0.8",
-            "[confidence] min and max have no effect beside always; remove them, or always",
+            "[confidence] min and max have no effect together with always; remove them, or always",
         ),
         (
             "[success]\nalways = true\nat_least = 1",
-            "[success] at_least has no effect beside always; remove it, or always",
+            "[success] at_least has no effect together with always; remove it, or always",
         ),
         (
             "[success]\nalways = false\nscore = 'x'\nat_most = 1",
-            "[success] score and at_most have no effect beside always; remove them, or always",
+            (
+                "[success] score and at_most have no effect together with always; remove them, "
+                "or always"
+            ),
         ),
         (
             "[task_domain]\notherwise = 'x'\nmap = {a = 'b'}",
@@ -213,7 +216,9 @@ def test_rules_are_stored_without_what_has_no_effect() -> None:
 
 
 def test_rules_of_a_later_version_are_told_so() -> None:
-    with pytest.raises(KpBatchError, match=r"are of a later version .*no key 'speed'.*; install"):
+    with pytest.raises(
+        KpBatchError, match=r"come from a later version .*no key 'speed'.*; install"
+    ):
         Rules.from_json('{"speed":1}')
 
 

@@ -1,10 +1,17 @@
-"""The messages of the package as its code has them, and whether they tell what to do."""
+"""The messages of the package as its code has them, and whether they say what to do.
+
+`python -m tests.docs.messages` writes all of them to `messages.txt`, to be read from top to bottom.
+"""
 
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from kp_batch import errors
+from tests.support import ROOT
+
+LIST = Path(__file__).with_name("messages.txt")
 
 _TELLING = {"warn"} | {
     name
@@ -13,15 +20,15 @@ _TELLING = {"warn"} | {
 }
 # What a clause of a message begins with that tells what to do.
 _TO_DO = """
-    add ask bring change choose compare delete do export fill free give import install kp-batch
-    leave let look make mend move name pip put raise read remove restore roll run see set start take
-    try use wait write
+    add ask bring change check choose compare correct delete do export fill fix free give import
+    install kp-batch leave let look make mend move name pip put raise read remove replace restore
+    roll run see select set start take try use wait write
 """
 _TELLS = re.compile(
     rf"(?:^|[;:,.] |\b(?:and|else|first|or):? )(?:{'|'.join(_TO_DO.split())})\b"
     # A command or an option that does it, or what there is to choose from.
     r"|to allow it this once|makes? (?:it|them) again|lists all of them"
-    r"|there are \.\.\.|first: \.\.\."
+    r"|there are \.\.\.|(?:first|example): \.\.\.|--force"
     # Each fault in a list says what may stand there.
     r"|\bfaults\b|\bhas \.\.\.: ",
     re.IGNORECASE,
@@ -35,6 +42,12 @@ def strings(tree: ast.AST) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
+
+
+def all_messages(modules: Iterable[ast.Module]) -> list[str]:
+    """Each message of some words once, sorted."""
+    found = {*messages(modules)}
+    return sorted(each for each in found if len(each.replace("...", "").split()) > 1)
 
 
 def tells_what_to_do(message: str) -> bool:
@@ -109,3 +122,10 @@ def _part(part: ast.expr, named: Mapping[str, list[ast.expr]]) -> str:
     texts = " ".join(filter(None, _texts(value, named)))
     is_told_where = isinstance(value, ast.Name) and value.id in {"see", "remedy"}  # its callers
     return texts or ("see" if is_told_where else "...")
+
+
+if __name__ == "__main__":
+    modules = [
+        ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "kp_batch").rglob("*.py"))
+    ]
+    LIST.write_text("\n".join(all_messages(modules)) + "\n", "utf-8")

@@ -117,7 +117,7 @@ def test_days_without_the_state_that_made_them_are_left_alone(source: Path, arch
     import_all(source, archive)
     before = imported(archive)
     (archive / "_import" / "records.sqlite").unlink()
-    with pytest.raises(KpBatchError, match=r"has days, and no _import/records.sqlite .* new fold"):
+    with pytest.raises(KpBatchError, match=r"has days but no _import/records.sqlite, .* new fold"):
         import_all(source, archive)
     assert imported(archive) == before
 
@@ -405,8 +405,11 @@ Again = Callable[[Path, Path], object]
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (Path.unlink, "has days, and no _import/records.sqlite that says what they were made of"),
-        (empty, "has days, and no _import/records.sqlite that says what they were made of"),
+        (
+            Path.unlink,
+            ("has days but no _import/records.sqlite, which records what they were made from"),
+        ),
+        (empty, "has days but no _import/records.sqlite, which records what they were made from"),
         (cut, "_import/records.sqlite is damaged: "),
         (no_database, "_import/records.sqlite is damaged: file is not a database"),
         (change_block, "_import/records.sqlite is damaged: block 1 cannot be read: "),
@@ -462,7 +465,7 @@ def test_an_archive_is_of_the_format_that_it_has(
 
 
 def test_an_archive_is_no_url_but_of_a_bucket(source: Path) -> None:
-    with pytest.raises(KpBatchError, match="URL of ftp:// is neither") as failed:
+    with pytest.raises(KpBatchError, match="URLs of ftp:// are not supported") as failed:
         import_traces(FORMAT, [str(source)], "ftp://me:s3cret@host/archive", load_rules(None, {}))
     assert "s3cret" not in str(failed.value)
 
@@ -584,7 +587,7 @@ def test_rules_that_leave_something_open_are_refused_before_any_work(
     tmp_path: Path, archive: Path
 ) -> None:
     (tmp_path / "a.jsonl").write_text("no JSON")
-    with pytest.raises(KpBatchError, match=r"spans does not tell .*\[success\].*\[confidence\]"):
+    with pytest.raises(KpBatchError, match=r"spans does not say .*\[success\].*\[confidence\]"):
         import_traces(spans_format(), [str(tmp_path)], archive, load_rules(None, {}))
 
 

@@ -402,7 +402,9 @@ def test_an_archive_below_its_source_is_none_of_it(nights: Path, bucket: str) ->
 
 
 def test_faults_are_reported_in_one_line(nights: Path, url: str, server: Trouble) -> None:
-    with pytest.raises(WarehouseError, match="neither a warehouse nor an imported archive"):
+    with pytest.raises(
+        WarehouseError, match="can hold neither a warehouse nor an imported archive"
+    ):
         import_spans(nights, "gs://box/archive")
     for arguments in ((nights, "s3://kp-none/archive"), ("s3://kp-none/source", url)):
         with pytest.raises(OSError, match="NoSuchBucket") as none:

@@ -123,7 +123,7 @@ def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
         (
             "--source",
             [""],
-            "the path of what is to be forgotten is empty; nothing was changed",
+            "the path to forget is empty; nothing was changed",
         ),
         ("--source", ["{}/source", "{}/no"], "1 of 2 paths is unknown: {}/no; nothing"),
     ],
@@ -235,7 +235,7 @@ def test_a_kill_leaves_what_the_next_change_ends(
 
 
 def test_nothing_is_taken_back_where_nothing_was_imported(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="nothing that is known here was imported into"):
+    with pytest.raises(ArchiveError, match="is not an imported archive that this version knows"):
         forget(tmp_path, ids=["kp:trace:a"])
 
 

@@ -110,7 +110,7 @@ def test_a_lack_of_memory_is_no_fault_of_a_file(
         raise MemoryError
 
     monkeypatch.setattr("tests.support.imports.importing.read_json_lines", out_of_memory)
-    with pytest.raises(ResourceError, match=r"memory ran out while .*1\.jsonl was read"):
+    with pytest.raises(ResourceError, match=r"out of memory while .*1\.jsonl was read"):
         import_spans(nights, archive)
 
 
@@ -123,7 +123,7 @@ def test_a_lack_of_memory_is_no_fault_of_a_trace(
         raise MemoryError
 
     monkeypatch.setattr(traces, "apply_rules", out_of_memory)
-    with pytest.raises(ResourceError, match=r"memory ran out while kp:trace:. was made"):
+    with pytest.raises(ResourceError, match=r"out of memory while kp:trace:. was made"):
         import_all(source, archive)
 
 
@@ -136,7 +136,7 @@ def test_a_delta_table_is_no_source(tmp_path: Path, archive: Path, below: str) -
     [file] = map(str, table.rglob("*.parquet"))
     with pytest.raises(ArchiveError) as caught:
         import_spans(file if below == "FILE" else f"{table}{below}", archive)
-    assert str(caught.value) == f"cannot look into '{table}': {IS_TABLE}"
+    assert str(caught.value) == f"cannot list '{table}': {IS_TABLE}"
 
 
 @pytest.mark.telling
@@ -196,7 +196,7 @@ def test_a_source_that_may_not_be_read_is_named(source: Path, archive: Path) -> 
     with mode(source, 0):
         done = kp_batch("import", "knowledgepulse", source, "-o", archive)
     assert done.returncode == 1
-    message = f"cannot look into '{source}': the folder cannot be read: Permission denied"
+    message = f"cannot list '{source}': the folder cannot be read: Permission denied"
     assert done.stderr == f"kp-batch: {message}\n"
     assert not archive.exists()
 
@@ -215,14 +215,14 @@ def test_an_archive_that_is_named_through_a_link_is_none_of_its_source(
 
 
 def test_an_empty_source_is_not_the_folder_here(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match="cannot look at '': the name is empty"):
+    with pytest.raises(ArchiveError, match="cannot read '': the name is empty"):
         import_traces(None, [""], tmp_path / "archive", load_rules(None, RULES))
 
 
 def test_a_source_that_is_no_pattern_is_named(tmp_path: Path) -> None:
     name = f"{tmp_path}/a**"
     (tmp_path / "a.jsonl").touch()
-    with pytest.raises(ArchiveError, match=re.escape(f"cannot look at {name!r}: ")):
+    with pytest.raises(ArchiveError, match=re.escape(f"cannot read {name!r}: ")):
         import_spans(name, tmp_path / "archive")
 
 

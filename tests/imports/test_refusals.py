@@ -168,8 +168,8 @@ def test_an_import_that_refuses_more_than_its_limit_changes_nothing_and_says_how
             failed.value
         )
         assert str(failed.value).endswith(
-            "; no trace is imported; _refused.jsonl in the archive tells all; "
-            "to allow it this once: --max-refused 3"
+            "; no trace is imported; _refused.jsonl in the archive lists all of them; to allow it "
+            "this once: --max-refused 3"
         )
         assert days(archive) == before
         assert len(refusals(archive)) == 3
@@ -206,8 +206,8 @@ def test_what_waits_is_neither_refused_nor_unreadable(source: Path, archive: Pat
 def test_the_command_tells_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
     rules = ("--success", "score:correct:1", "--confidence", "score:correct:0:1", "--domain", "=x")
     twice = (
-        "the score 'correct' decides both success and confidence: it counts twice; "
-        "name another one for one of them, if that was not meant"
+        "the score 'correct' decides both success and confidence, so it counts twice; unless "
+        "you mean that, name another score for one of them"
     )
     done = invoke("import", "otlp", SPANS, "-o", archive, *rules)
     assert done.stderr.splitlines() == [
@@ -225,8 +225,8 @@ def test_an_import_that_refuses_all_for_want_of_a_rule_names_its_option(
     done = invoke(*arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
-        "kp-batch: all traces are refused, as no rule decides what they do not tell: give "
-        "--domain FIELD, or --domain =DOMAIN for all; no trace is imported"
+        "kp-batch: no trace is imported: the source does not say what only you can decide; "
+        "add --domain FIELD, or --domain =DOMAIN for all"
     )
     assert not (archive / "_refused.jsonl").exists()
     told = [

@@ -136,9 +136,7 @@ def test_a_killed_import_takes_it_the_next_time(
 
 def test_formats_without_spans_refuse_the_rule(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
-    with pytest.raises(
-        KpBatchError, match='codex has no spans: leave out the rule root = "topmost"'
-    ):
+    with pytest.raises(KpBatchError, match='codex has no spans: remove the rule root = "topmost"'):
         import_traces(
             FORMATS["codex"],
             [str(tmp_path)],

@@ -116,7 +116,9 @@ def test_a_killed_process_is_reported_in_one_line() -> None:
         pid = workers.submit(os.getpid)()
         sleep = workers.submit(time.sleep, 60)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(ResourceError, match=r"was killed \(exit status -9\), maybe as memory"):
+        with pytest.raises(
+            ResourceError, match=r"was killed \(exit status -9\), perhaps for lack of memory"
+        ):
             sleep()
 
 

@@ -185,7 +185,7 @@ def test_refused_rows_are_kept_as_they_stand(
 def test_rejects_say_why_in_a_sentence(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [b"[", trace(id="", task_domain=None)])
     assert take_in(tmp_path).rejects["message"].to_list() == [
-        "line 1 is no JSON object: Expecting value at character 2",
+        "line 1 is not a JSON object: Expecting value at character 2",
         "id is empty; metadata.task_domain is null",
     ]
 

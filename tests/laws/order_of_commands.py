@@ -13,8 +13,12 @@ import kp_batch as kp
 from tests.laws.actors import READS, REMOVES, WRITES, Command, Event, do, scored
 
 _REFUSED = {
-    "rollback": ("cannot be published again", "is not published again", "there is no previous"),
-    "vacuum": ("a kp-batch forget was not finished",),
+    "rollback": (
+        "cannot be published again",
+        "cannot be published again yet",
+        "there is no previous",
+    ),
+    "vacuum": ("a kp-batch forget did not finish",),
 }
 
 

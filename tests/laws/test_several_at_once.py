@@ -86,7 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 SEEDS = [*range(FIRST, FIRST + EXAMPLES)]
 
 
-@pytest.mark.filterwarnings("ignore:a kp-batch forget was not finished")  # one that was killed
+@pytest.mark.filterwarnings("ignore:a kp-batch forget did not finish")  # one that was killed
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_read_and_left_is_what_some_order_of_the_commands_would_leave(
     folder: Path, seed: int

@@ -353,7 +353,7 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "there is no trace 'gone' in .*; list ids: .* --warehouse .*warehouse$",
         ),
         ("", "there is no trace ''"),
-        ("kp:trace:a", "begins the ids of several traces in .*: kp:trace:a1, kp:trace:a2; write"),
+        ("kp:trace:a", "matches the ids of several traces in .*: kp:trace:a1, kp:trace:a2; write"),
         ("refused", "there is no trace 'refused' in .*: it was rejected, in .*a.jsonl: steps"),
         ("hidden", "there is no trace 'hidden' in .*: it was forgotten"),
     ],
@@ -459,7 +459,7 @@ def test_a_file_that_is_removed_meanwhile_is_named(
         explained(eight, "t2")
     error = explain_mendable(caught.value)
     assert isinstance(error, WarehouseError)
-    assert re.match(r"a file is gone: .*parquet.*; ask again", str(error))
+    assert re.match(r"a file is missing: .*parquet.*; try again", str(error))
 
 
 @pytest.mark.telling

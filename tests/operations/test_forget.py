@@ -182,9 +182,11 @@ def test_what_a_killed_one_left_is_reported_and_removed(
     could_be_read = readable(folder)
     assert len(could_be_read) == 4
     rescore_archive(settings_of(folder, threshold=0.2))
-    assert caplog.text.count("a kp-batch forget was not finished: ") == 1
+    assert caplog.text.count("a kp-batch forget did not finish: ") == 1
     for dry_run in (True, False):
-        with pytest.raises(WarehouseError, match=r"nothing is removed, as a kp-batch forget was"):
+        with pytest.raises(
+            WarehouseError, match=r"nothing is removed, because a kp-batch forget did"
+        ):
             vacuum(warehouse, timedelta(days=1), datetime.now(UTC), dry_run=dry_run)
     before = listing(warehouse)
     dry = forget(warehouse, ["kp:trace:1"], dry_run=True)
@@ -362,9 +364,9 @@ def test_how_long_to_keep(requested: dict[str, Any], keep: str, seconds: int) ->
     [
         ("1m", "'1m' may be minutes or months; write hours or days, such as 12h or 30d"),
         ("12 M", "may be minutes or months"),
-        ("none", "'none' is no time; write one such as 12h or 30d"),
-        ("0d", "'0d' is no time; write one such as 12h or 30d"),
-        ("30", "'30' is no time; write one such as 12h or 30d"),
+        ("none", "'none' is not a time; write one such as 12h or 30d"),
+        ("0d", "'0d' is not a time; write one such as 12h or 30d"),
+        ("30", "'30' is not a time; write one such as 12h or 30d"),
     ],
 )
 def test_a_time_that_can_be_mistaken_is_refused(

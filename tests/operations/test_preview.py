@@ -145,7 +145,9 @@ def test_the_report_goes_neither_into_the_archive_nor_into_the_warehouse(scored:
         with pytest.raises(KpBatchError, match="is in the archive or the warehouse"):
             preview(config_of(scored, preview=True, output=output))
     for output in (scored, scored / "nowhere" / "report.html"):
-        with pytest.raises(KpBatchError, match="cannot be the report; name a file in a folder"):
+        with pytest.raises(
+            KpBatchError, match="cannot be written as the report; name a file in an existing folder"
+        ):
             preview(config_of(scored, preview=True, output=output))
     with pytest.raises(ValueError, match="-o is for the report of a --preview"):
         config_of(scored, output=scored / "page.html")

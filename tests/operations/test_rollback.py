@@ -273,7 +273,7 @@ def test_the_rejects_of_a_failed_run_go(nights: Folder) -> None:
     failed = ask_rows(
         settings_of(folder).warehouse, "SELECT run_id FROM runs WHERE status = 'failed'"
     )[0][0]
-    with pytest.raises(WarehouseError, match=f"^run {failed} failed and left the scores"):
+    with pytest.raises(WarehouseError, match=f"^run {failed} failed and changed no scores"):
         rollback(warehouse, failed)
     assert failed in available_runs(warehouse).readable
     assert failed not in available_runs(warehouse).restorable
@@ -292,7 +292,7 @@ def test_what_was_forgotten_stays_so_while_its_files_are_there(
     assert kept.readable[:2] == (first, second)
     assert kept.restorable == kept.readable[:3]
     for attempt in (rollback, plan_rollback):
-        with pytest.raises(WarehouseError, match="a kp-batch forget was not finished; give "):
+        with pytest.raises(WarehouseError, match="a kp-batch forget did not finish; run "):
             attempt(folder / "warehouse", second)
 
 

@@ -232,8 +232,8 @@ def test_the_lines_after_a_large_one_that_is_cut_are_scored(
         (b"PAR1\x15\n\n{\n" * 99, "it is Parquet, not JSON: kp-batch run scores such files"),
         (b"\x1f\x8b\x08\n" * 99, "it is packed by gzip, not lines of JSON: unpack it, as with "),
         (b"id,question\n1,what\n" * 99, "it is text, not JSON: convert it to lines of JSON"),
-        (b'[\n{"a": 1},\n{"a": 2}\n]\n', "it is one JSON list, not a trace on each line: "),
-        (b'[{"a": 1}, {"a": 2}]\n', "it is one JSON list, not a trace on each line: "),
+        (b'[\n{"a": 1},\n{"a": 2}\n]\n', "it is one JSON list, not one trace per line: "),
+        (b'[{"a": 1}, {"a": 2}]\n', "it is one JSON list, not one trace per line: "),
         ('{"a": 1}\n'.encode("utf-16"), "its lines are UTF-16, not UTF-8: convert it, as with "),
     ],
 )
@@ -304,8 +304,8 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     nothing = "kp-batch: there is no trace in <stdin>; give one, or one on each line\n"
     assert (empty.returncode, empty.stderr) == (1, nothing)
     for options, message in (
-        (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
-        (("--at", "20260131"), "'20260131' is no time such as 2026-01-31T12"),
+        (("--warehouse", tmp_path, "--at", "soon"), "'soon' is not a time such as 2026-01-31T12"),
+        (("--at", "20260131"), "'20260131' is not a time such as 2026-01-31T12"),
         (("--group", "host"), "'host' is not KEY=VALUE, such as host=a"),
         (("--group", "host=a"), "--group is of a warehouse; name it with --warehouse"),
         (("--group", "host=a", "--group", "host=b"), "--group gives one of its keys twice"),
@@ -334,10 +334,10 @@ def test_the_command_takes_the_values_that_no_trace_tells(several: Path) -> None
         answer = json.loads(invoke(*arguments, *options, "--json", stdin=text).stdout)
         assert answer["max_similarity"] == expected.max_similarity is not None
     for options, message in (
-        ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
+        ([], "a cache for each host, which the trace lacks: give --group host=VALUE"),
         (
             ["--group", "rack=1"],
-            "--group: rack tells no caches of the warehouse apart; leave it out, as its",
+            "--group: rack is not what the warehouse keeps caches by; leave it out: its",
         ),
     ):
         wrong = invoke(*arguments, *options, stdin=text)

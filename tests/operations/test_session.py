@@ -187,7 +187,7 @@ def test_settings_have_the_forms_of_a_run() -> None:
         Session(cache_size=0)
     with pytest.raises(SettingError, match="ttl: a duration is none, or a whole number"):
         Session(ttl="soon")
-    with pytest.raises(SettingError, match="group chooses among the caches of a warehouse"):
+    with pytest.raises(SettingError, match="group needs a warehouse; name it"):
         Session(group={"host": "a"})
 
 
@@ -323,7 +323,7 @@ def test_each_trace_meets_the_cache_of_its_group(several: RescoreConfig, host: s
         assert found.max_similarity is not None
         assert found == beside(several, new, LATER, host=host)
         session.reset()
-    with pytest.raises(KpBatchError, match="which no trace tells"):
+    with pytest.raises(KpBatchError, match="which the trace lacks"):
         Session(several.warehouse)
 
 

@@ -121,8 +121,8 @@ def test_ages_in_words() -> None:
 
 # --- what fails whoever asks for it ---
 
-LATE = "see how the last run ended, and whether the nightly job is started"
-DRY = "look whether traces still come into the archive, and whether a run refuses them"
+LATE = "check how the last run ended, and whether the nightly job starts"
+DRY = "check whether the archive still receives traces, and whether runs reject them"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ DRY = "look whether traces still come into the archive, and whether a run refuse
             259_200.0,
             f"the last success in /wh is 3.0 d ago, which is more than 26h; {LATE}",
         ),
-        (check_age, None, f"no run was done in /wh yet; {LATE}"),
+        (check_age, None, f"/wh has no successful run yet; {LATE}"),
         (check_age, -300.0, None),
         (
             check_age,
@@ -147,7 +147,7 @@ DRY = "look whether traces still come into the archive, and whether a run refuse
             259_200.0,
             f"the newest trace in /wh is 3.0 d old, which is more than 26h; {DRY}",
         ),
-        (check_trace_age, None, f"no trace is known in /wh that is not dated in the future; {DRY}"),
+        (check_trace_age, None, f"/wh has no trace that is dated before now; {DRY}"),
         (check_trace_age, -864_000.0, "the newest trace in /wh is dated 10.0 d in the future, so"),
     ],
 )
@@ -173,10 +173,10 @@ def test_a_last_run_that_is_good_or_not_over_fails_nobody(last: RunResult | None
     [
         (
             "could_not_begin",
-            "did not succeed (could not begin): the disk; once that is mended, run",
+            "did not succeed (could not begin): the disk; fix that, and run",
         ),
         *(
-            (each, f"did not succeed ({each}): the disk; once that is mended, run again")
+            (each, f"did not succeed ({each}): the disk; fix that, and run again")
             for each in ("refused", "failed", "stopped")
         ),
         ("killed", "did not succeed (killed): the disk; "),
@@ -195,9 +195,9 @@ def test_what_is_no_warehouse_has_no_status(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     for name, reason in {
-        "gone": "cannot be reached: there is no such folder; look at its path and its disk",
-        "file": "cannot be reached: there is no such folder; look at its path and its disk",
-        "empty": "is no warehouse; run an archive first",
+        "gone": "cannot be reached: there is no such folder; check its path and its disk",
+        "file": "cannot be reached: there is no such folder; check its path and its disk",
+        "empty": "is not a warehouse; run an archive first",
     }.items():
         refused = invoke("status", "--warehouse", tmp_path / name, "--max-age", "26h")
         assert (refused.returncode, refused.stdout) == (1, "")

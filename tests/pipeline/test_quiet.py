@@ -107,27 +107,27 @@ NIGHTS: dict[str, list[Night]] = {
         AGAIN,
     ],
     "a glob that excludes nothing": [
-        Night(told=("--exclude 'x*' leaves nothing out: it has to match a whole",), changes=NO_X),
+        Night(told=("--exclude 'x*' matches no file: a glob matches whole",), changes=NO_X),
         Night(changes=NO_X),
         Night(lambda folder: write(folder, "x", "x1"), changes=NO_X),
         Night(
             lambda folder: (folder / "archive" / "x.jsonl").unlink(),
-            ("--exclude 'x*' leaves nothing out",),
+            ("--exclude 'x*' matches no file",),
             NO_X,
         ),
         Night(changes=NO_X),
         # What was read and is gone is excluded all the same.
         Night(lambda folder: (folder / "archive" / "b.jsonl").unlink(), changes=NO_X),
         Night(
-            told=("--exclude 'no*.jsonl' leaves nothing out",),
+            told=("--exclude 'no*.jsonl' matches no file",),
             changes={"exclude": ("x*", "no*.jsonl")},
         ),
     ],
     "a forget that was not finished": [
-        Night(lambda folder: mark(folder, is_left=True), ("a kp-batch forget was not finished",)),
+        Night(lambda folder: mark(folder, is_left=True), ("a kp-batch forget did not finish",)),
         AGAIN,
         Night(lambda folder: mark(folder, is_left=False)),
-        Night(lambda folder: mark(folder, is_left=True), ("a kp-batch forget was not finished",)),
+        Night(lambda folder: mark(folder, is_left=True), ("a kp-batch forget did not finish",)),
         AGAIN,
     ],
     "an audit that warns": [

@@ -206,7 +206,7 @@ def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
     nights.write("b.jsonl", 0, bad=25)
     message = nights.fails()
     assert message.startswith(
-        "of what is read anew, 25 of 25 rows are rejected, more than --max-reject-share 5% "
+        "of what this run reads, 25 of 25 rows are rejected, more than --max-reject-share 5% "
         "allows (no_steps 25); no scores are published; see: kp-batch sql 'FROM rejects' "
     )
     assert message.endswith("; to allow it this once: --max-reject-share 100%")
@@ -222,7 +222,7 @@ def test_a_few_faulty_rows_of_tonight_fail_no_run(nights: ScoredArchive) -> None
         plan = nights.described()
         assert plan.rows_rejected == bad
         assert (plan.excess is not None) == fails, (good, bad)
-        assert not plan.excess or "of what is read anew, 10 of " in plan.excess
+        assert not plan.excess or "of what this run reads, 10 of " in plan.excess
 
 
 def test_the_share_that_is_named_allows_the_run(empty: ScoredArchive) -> None:
@@ -337,7 +337,7 @@ def test_rejected_rows_among_the_newly_read_ones_have_a_limit(nights: ScoredArch
     for limit in (2, "5%"):
         excess = nights.excess(max_new_rejects=limit)
         assert excess.startswith(
-            "of what is read anew, 3 of 50 rows are rejected, more than --max-new-rejects "
+            "of what this run reads, 3 of 50 rows are rejected, more than --max-new-rejects "
             f"{limit} allows (no_steps 3; such as {nights.archive}/b.jsonl, row 47); no scores are "
         )
         assert excess.endswith("; to allow it this once: --max-new-rejects 3")

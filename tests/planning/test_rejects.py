@@ -164,10 +164,10 @@ def test_after_vacuum_what_a_failed_run_refused_is_reported_with_its_json(archiv
 def test_a_message_names_the_value_and_stays_once_the_file_is_gone(archive: Archive) -> None:
     before = archive.ask(REFUSED)
     assert [message for *_, message, _ in before[1:]] == [
-        *(["line 2 is no JSON object: Expecting value at character 1"] * 2),
+        *(["line 2 is not a JSON object: Expecting value at character 1"] * 2),
         "outcome.confidence is 2, no number from 0 to 1",
-        "line 2 is no JSON object: Expecting value at character 2",
-        'line 3 is ["private"], no JSON object',
+        "line 2 is not a JSON object: Expecting value at character 2",
+        'line 3 is ["private"], not a JSON object',
     ]
     (archive.files / "c.jsonl").unlink()
     archive.run(prune=False)
@@ -183,10 +183,10 @@ def test_after_vacuum_a_message_names_no_value_and_a_later_run_tells_the_same(
     after = archive.ask(REFUSED)
     assert after[0][3] == before[0][3]
     assert [message for *_, message, _ in after[1:]] == [
-        *(["line 2 is no JSON object"] * 2),
+        *(["line 2 is not a JSON object"] * 2),
         "outcome.confidence is null, NaN, or outside 0..1",
-        "line 2 is no JSON object",
-        "line 3 is no JSON object",
+        "line 2 is not a JSON object",
+        "line 3 is not a JSON object",
     ]
     assert archive.run().run_id is None
     archive.write("d.jsonl", trace(id="four"))

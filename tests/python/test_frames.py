@@ -117,7 +117,7 @@ ODD = {
         extra=pl.lit(None, pl.Struct([]))
     ),
     "mixed types": lambda: pd.DataFrame(ROWS).assign(extra=["a", 1, None, {"a": 1}]),
-    "text that is no UTF-8": lambda: pd.DataFrame(ROWS).assign(
+    "text that is not UTF-8": lambda: pd.DataFrame(ROWS).assign(
         extra=pd.Series(["\ud800"] * 4, dtype=object)
     ),
     "large numbers": lambda: pd.DataFrame(ROWS).assign(extra=[10**30] * 4),
@@ -248,10 +248,13 @@ def test_paths_stay_as_they_are(tmp_path: Path, paths: Any, names: tuple[str, ..
         (b"traces", "traces is of type bytes; give"),
         (trace(), r"traces is one mapping; put it into a list: kp_batch.score\(\[trace\]\)"),
         ([pl.DataFrame(ROWS[:1])] * 2, "traces has several frames; make one of them"),
-        (pd.DataFrame([[1, 2]], columns=["id", "id"]), r"two columns of one name: \['id', 'id'\]"),
-        (pd.DataFrame([[1, 2]], columns=[5, "5"]), "two columns of one name"),
+        (
+            pd.DataFrame([[1, 2]], columns=["id", "id"]),
+            r"two columns with the same name: \['id', 'id'\]",
+        ),
+        (pd.DataFrame([[1, 2]], columns=[5, "5"]), "two columns with the same name"),
         (table(ROWS).append_column("extra", RUNS), "a column that Polars cannot read: .*; cast it"),
-        (["a", trace()], "traces has paths, and what is of type dict; give"),
+        (["a", trace()], "traces mixes paths with values of type dict; give"),
     ],
 )
 def test_what_has_no_traces_is_refused(tmp_path: Path, traces: Any, message: str) -> None:

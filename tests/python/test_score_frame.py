@@ -236,7 +236,7 @@ def test_other_errors_are_those_of_a_run() -> None:
     assert str(caught.value) == (
         "the traces cannot be scored: no column outcome.confidence; task.objective is String, "
         "expected a struct around it; see docs/reference/input.md for the columns of a trace, and "
-        "docs/how-to/notebook.md to make them from flat ones"
+        "docs/how-to/notebook.md to make them from flat columns"
     )
 
 
@@ -318,8 +318,8 @@ def test_no_result_names_a_temporary_file(left: Path) -> None:
     scored = kp.score(rows, embedder="hashing", cache_by="agent_id")
     assert_no_path(scored, left)
     messages = dict(scored.rejects.select("row", "message").rows())
-    assert messages[len(rows) - 3] == "the row is null, no JSON object"
-    assert messages[len(rows) - 2] == 'the row is "text", no JSON object'
+    assert messages[len(rows) - 3] == "the row is null, not a JSON object"
+    assert messages[len(rows) - 2] == 'the row is "text", not a JSON object'
     assert messages[len(rows) - 1].startswith("the row is too large to be read: it may hold")
     assert {each for codes in scored.rejects["reasons"] for each in codes} >= {
         *("superseded", "malformed_json", "too_large"),

@@ -354,7 +354,7 @@ def test_a_value_is_no_sql_but_a_condition(wh: kp.Warehouse) -> None:
     ("question", "values", "message"),
     [
         ("mean_by", [], "there is no question 'mean_by', did you mean"),
-        ("near_repeats", [], r"takes similarity, got 0 values; ask as in: FROM near_repeats"),
+        ("near_repeats", [], r"takes similarity, got 0 values; example: FROM near_repeats"),
         ("near_repeats", [0.9, 0.8], "takes similarity, got 2 values"),
         ("timestamp_ties", [1], "takes no values, got 1 value"),
         ("means_by", [], r"takes keys, measures := \[.*, condition := true, got 0 values"),
@@ -380,9 +380,9 @@ def test_values_that_are_named_have_no_order(wh: kp.Warehouse) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("max(created_at) - min(created_at)", r"INTERVAL, .* ask for epoch\(…\), its seconds"),
-        ("[INTERVAL 1 DAY]", r"v is of type INTERVAL\[\], which Polars does not have"),
-        ("any_value(TIMETZ '08:00:00+02')", r"ask for …::VARCHAR, its text"),
+        ("max(created_at) - min(created_at)", r"INTERVAL, .* select epoch\(…\), its seconds"),
+        ("[INTERVAL 1 DAY]", r"v is of type INTERVAL\[\], which Polars lacks"),
+        ("any_value(TIMETZ '08:00:00+02')", r"select …::VARCHAR, its text"),
         ("any_value('101'::BIT)", "v is of type BIT"),
     ],
 )
@@ -394,9 +394,9 @@ def test_a_type_that_polars_lacks_is_refused(wh: kp.Warehouse, value: str, messa
 def test_a_frame_holds_one_answer(wh: kp.Warehouse) -> None:
     assert wh.sql("SET VARIABLE a = 2; SELECT getvariable('a') AS a")["a"].to_list() == [2]
     for query in ("", "SELECT 1; SELECT 2", "SET VARIABLE a = 2"):
-        with pytest.raises(KpBatchError, match="a frame holds one answer"):
+        with pytest.raises(KpBatchError, match="a frame holds one result"):
             wh.sql(query)
-    with pytest.raises(KpBatchError, match="name the columns apart"):
+    with pytest.raises(KpBatchError, match="give each its own"):
         wh.sql("SELECT 1 AS a, 2 AS a")
     with pytest.raises(KpBatchError, match="Parser Error"):
         wh.sql("SELECT FROM WHERE")
@@ -565,11 +565,11 @@ def test_faults_of_values_are_told_by_their_names_in_python(
             SettingError, match=f"^{name}: it is a day, such as .*, got 'soon'; write one"
         ):
             wh.export(tmp_path / "a.jsonl", **{name: "soon"})
-    with pytest.raises(SettingError, match=r"format 'pdf' is none; choose html or markdown$"):
+    with pytest.raises(SettingError, match=r"format 'pdf' is unknown; choose html or markdown$"):
         wh.report("pdf")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="since 2026-01-06 is after until 2026-01-05; change"):
         wh.export(tmp_path / "a.jsonl", since="2026-01-06", until="2026-01-05")
-    with pytest.raises(KpBatchError, match=r"^a\.csv has an ending of no format; name a file"):
+    with pytest.raises(KpBatchError, match=r"^a\.csv has an unknown extension; name a file"):
         wh.export("a.csv")
 
 

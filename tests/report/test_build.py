@@ -152,7 +152,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     leave_report(warehouse, ThreadExecutor())
     assert not (warehouse / "report.html").exists()
     assert caplog.messages == [
-        "the report was not written: no Vega; when that is mended: kp-batch report -o FILE"
+        "the report was not written: no Vega; fix that, then: kp-batch report -o FILE"
     ]
 
 

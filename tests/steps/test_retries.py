@@ -206,7 +206,7 @@ def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
     name = "identify" if step == "digest" else "stage"
     archive = flaky.settings.archive[0]
     assert caplog.messages[0] == (
-        f"{name} failed, and is tried again in 5 s: {archive}/sub/b.jsonl: {message}"
+        f"{name} failed; the next attempt is in 5 s: {archive}/sub/b.jsonl: {message}"
     )
 
 

@@ -64,9 +64,9 @@ def test_a_step_is_tried_again_after_growing_delays_and_says_so(
     assert calls == [1, 1, 1, 1]
     assert waited == [5.0, 60.0, 300.0]
     assert caplog.messages == [
-        "read failed, and is tried again in 5 s: ConnectionResetError",
-        "read failed, and is tried again in 60 s: slow",
-        "read failed, and is tried again in 300 s: [Errno 5] torn",
+        "read failed; the next attempt is in 5 s: ConnectionResetError",
+        "read failed; the next attempt is in 60 s: slow",
+        "read failed; the next attempt is in 300 s: [Errno 5] torn",
     ]
 
 

@@ -117,7 +117,7 @@ def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
     ask(none, "--fail-if-rows")
     capsys.readouterr()
     with pytest.raises(
-        KpBatchError, match=r"^the query of --fail-if-rows has rows; look at its answer$"
+        KpBatchError, match=r"^the query of --fail-if-rows returned rows; see its output$"
     ):
         ask(one, "--fail-if-rows")
     assert capsys.readouterr().out == output

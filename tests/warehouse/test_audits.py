@@ -264,7 +264,7 @@ def test_a_run_is_audited_against_what_was_published_before_it(
     warehouse = tmp_path / "warehouse"
     audits = errors(new="FROM scores ANTI JOIN published.scores USING (trace_id) ORDER BY trace_id")
     night(trace(id="a"))
-    with pytest.raises(WarehouseError, match="keeps no audits"):
+    with pytest.raises(WarehouseError, match="has no audits"):
         audit(warehouse)
     night(trace(id="b"), trace(id="c"), audits=audits, allow_audit=("new",))
     assert [result.rows for result in audit(warehouse)] == [2]

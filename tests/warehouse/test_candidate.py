@@ -333,7 +333,7 @@ def test_what_cannot_be_kept_is_refused_all_the_same(
 ) -> None:
     monkeypatch.setattr(Candidate, "keep", is_broken)
     refuse(folder)
-    assert "what is not published cannot be asked as the candidate: it fails" in caplog.messages
+    assert "the candidate could not be kept: it fails" in caplog.messages
     last = max(published(folder / "warehouse").runs(), key=lambda run: run.number)
     assert last.reason
     assert last.reason.startswith("1 audit failed: few")

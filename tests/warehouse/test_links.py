@@ -246,12 +246,12 @@ def test_of_a_file_behind_a_link_lines_that_are_no_json_objects_are_kept_if_they
         for path, row, *details in ask_rows(settings.warehouse, REJECTS)
     }
     for row in (0, 1, 4):
-        expected = [["malformed_json"], f"line {row + 1} is no JSON object", None]
+        expected = [["malformed_json"], f"line {row + 1} is not a JSON object", None]
         assert rejects.pop(("linked.jsonl", row)) == expected
     assert json.loads(rejects["linked.jsonl", 2][2]) == trace(confidence=7.0)
     for name in ("a.jsonl", "b.jsonl", "own.jsonl"):
         assert rejects[name, 0][2] == '"password: hunter2"'
-        assert rejects[name, 1][1] == 'line 2 is "a text", no JSON object'
+        assert rejects[name, 1][1] == 'line 2 is "a text", not a JSON object'
     for name in ("inside.jsonl", "same.jsonl"):
         assert rejects[name, 0][2] == '"no secret"'
     files = [path for path in settings.warehouse.rglob("*") if path.is_file()]

@@ -79,7 +79,7 @@ def test_a_time_in_the_past_of_a_clock_that_was_set_back(monkeypatch: pytest.Mon
 def test_a_time_is_never_the_beginning_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(monkeypatch, "20260301T020000Z-b") == "b"
     assert found(monkeypatch, "20260301", ["b"]) == "b"
-    with pytest.raises(WarehouseError, match=r"^'20260301' begins the names of 6 runs"):
+    with pytest.raises(WarehouseError, match=r"^'20260301' matches 6 runs"):
         found(monkeypatch, "20260301")
     with pytest.raises(WarehouseError, match=r"^there is no run '20260228' in w"):
         found(monkeypatch, "20260228")
@@ -105,4 +105,6 @@ def test_what_begins_as_a_time_and_is_none_is_told(
 ) -> None:
     with pytest.raises(WarehouseError) as caught:
         found(monkeypatch, name)
-    assert str(caught.value).startswith(f"{name!r} is no time; write one as 2026-03-01, 2026-03-01")
+    assert str(caught.value).startswith(
+        f"{name!r} is not a time; write it as 2026-03-01, 2026-03-01"
+    )

@@ -250,7 +250,7 @@ def test_the_beginning_of_several_runs_is_reported_with_some_of_them(
     # Two of one second have any order by name.
     ids = [run_id for run_id, _ in runs_by_night.values()][::-1]
     with (
-        pytest.raises(WarehouseError, match=r"^'2' begins the names of 8 runs in ") as caught,
+        pytest.raises(WarehouseError, match=r"^'2' matches 8 runs in ") as caught,
         connect(folder / "warehouse", "2"),
     ):
         pass
@@ -356,7 +356,7 @@ def test_a_run_whose_files_were_removed_is_named(two_runs: tuple[Path, str]) -> 
     warehouse, first = two_runs
     vacuum(warehouse, timedelta(0), datetime.now(UTC))
     with (
-        pytest.raises(WarehouseError, match=rf"run {first} left them were removed.*later run$"),
+        pytest.raises(WarehouseError, match=rf"run {first} were removed.*later run$"),
         connect(warehouse, first),
     ):
         pass

@@ -80,11 +80,11 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
     if not found:
         known = ", ".join(FORMATS)
         raise KpBatchError(
-            f"the source is of no format that is known here: {known}; look at the path, or make "
-            "one of these of it"
+            f"unknown source format: this version reads {known}; check the path, or convert it to "
+            "one of these"
         )
     which = " or ".join(form.name for form in found)
-    raise KpBatchError(f"the source may be {which}; name the format in place of auto")
+    raise KpBatchError(f"the source may be {which}; name the format instead of auto")
 
 
 @contextmanager

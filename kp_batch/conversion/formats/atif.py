@@ -88,10 +88,10 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
 def _trajectory(content: object) -> Json:
     trajectory = as_object(content)
     if not str(trajectory.get("schema_version")).startswith("ATIF-v1."):
-        raise UnreadableError("it is no ATIF trajectory of version 1")
+        raise UnreadableError("it is not an ATIF trajectory of version 1")
     steps = trajectory.get("steps")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        raise UnreadableError("it is an ATIF trajectory whose steps are no list of objects")
+        raise UnreadableError("it is an ATIF trajectory whose steps are not a list of objects")
     for step in cast("list[Json]", steps):
         _message(step)  # where it is damaged, its file is refused
     return trajectory
@@ -211,7 +211,7 @@ def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
             if is_trial is not False:
                 trials[_folder(path)] = path
             if is_trial is None:
-                yield Input(path, refused=Rejected(["unreadable_file"], "it is no JSON"))
+                yield Input(path, refused=Rejected(["unreadable_file"], "it is not JSON"))
     within = {path: _innermost(_folder(path), trials) for path in names}
     mains = {_folder(path) for path in names if PurePosixPath(path).name == _MAIN}
     sniffed = {path: look(path) for path in names if _is_trajectory(path, within[path], look)}

@@ -65,7 +65,7 @@ class EvalFile:
         members = self._zip.infolist()
         size = sum(member.file_size for member in members)  # of none is more read than it names
         if size > max(bounds.MEMBER_BYTES, bounds.RATIO * fstat(file.fileno()).st_size):
-            raise TooLargeError("it is too large to be read: its members unpack to too much")
+            raise TooLargeError("it is too large to be read: its unpacked members exceed the limit")
         self._members = {member.filename: member for member in members}
         # Of each folder, named by the places of their first items.
         self._chunks: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -101,7 +101,7 @@ class EvalFile:
             header = self._json(name, trace_budget()) if name in self._members else None
             if isinstance(header, dict):
                 return cast("Json", header)
-        raise UnreadableError("it is no Inspect log: it has no header.json")
+        raise UnreadableError("it is not an Inspect log: it has no header.json")
 
     def _chunked(self, folder: str) -> Json:
         """A sample in chunks, whose messages are ranges of all those that its events have."""
@@ -136,7 +136,7 @@ class EvalFile:
         if member.compress_type == _ZSTANDARD:
             return self._unpacked(member, most)
         if member.compress_type not in _PLAIN:
-            raise UnreadableError(f"{member.filename} is packed as Inspect packs nothing")
+            raise UnreadableError(f"{member.filename} has a compression that Inspect does not use")
         with self._zip.open(member) as file:
             return file.read(most)
 
@@ -173,14 +173,14 @@ def _log(content: object) -> Json:
     log = as_object(content)
     if isinstance(log.get("eval"), dict) and isinstance(log.get("samples") or [], list):
         return log
-    raise UnreadableError("it is no Inspect log: it does not tell of an eval")
+    raise UnreadableError("it is not an Inspect log: it describes no eval")
 
 
 def _sample(log: Log, item: object) -> SourceRecord | Rejected:
     if isinstance(item, Rejected):
         return item
     if not isinstance(item, dict):
-        return Rejected(["malformed_json"], "a sample that is no JSON object")
+        return Rejected(["malformed_json"], "a sample that is not a JSON object")
     sample = cast("Json", item)
     name = sample.get("uuid") or log.name_of(sample)
     if not name:

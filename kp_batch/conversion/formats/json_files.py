@@ -122,7 +122,7 @@ def begins_json(head: bytes) -> bool:
 def beginning(path: str, head: bytes) -> bytes:
     """The first lines of a file of JSON, or its one value without what comes late in it.
 
-    Empty if it is no JSON, or its first line is longer.
+    Empty if it is not JSON, or its first line is longer.
 
     Args:
         path: of the file, whose ending shows whether it has lines.
@@ -166,14 +166,14 @@ def read_json(path: Path) -> object:
         return loads(content)
     except ValueError as error:
         kind = binary_kind(content)
-        message = kind.instead_of("JSON") if kind else f"it is no JSON: {error}"
+        message = kind.instead_of("JSON") if kind else f"it is not JSON: {error}"
         raise UnreadableError(message) from error
 
 
 def read_json_lines(
     path: Path, *, may_lack_end: bool = False
 ) -> Iterator[tuple[int, Json] | Rejected]:
-    """Read a file's lines, from 1 on; a line that is no JSON object, or too large, is refused.
+    """Read a file's lines, from 1 on; a line that is not a JSON object, or too large, is refused.
 
     A last line without its end waits: somebody may be writing it.
 
@@ -276,7 +276,7 @@ def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
         refused.append(line)
     if large := next((each for each in refused if bounds.TOO_LARGE in each.reasons), None):
         raise TooLargeError(large.message)
-    raise UnreadableError(f"it is no JSON: {refused[0].message}" if refused else "it is empty")
+    raise UnreadableError(f"it is not JSON: {refused[0].message}" if refused else "it is empty")
 
 
 def _may_be_one_value(path: Path) -> bool:
@@ -300,12 +300,12 @@ def _may_be_one_value(path: Path) -> bool:
 def parsed(
     number: int, line: bytes, broken: Sequence[str] = (_MALFORMED,)
 ) -> tuple[int, Json] | Rejected:
-    """Parse a line of this number; one that is no JSON object, or too large, is refused.
+    """Parse a line of this number; one that is not a JSON object, or too large, is refused.
 
     Args:
         number: of the line.
         line: its content.
-        broken: the reasons to refuse what is no JSON.
+        broken: the reasons to refuse what is not JSON.
     """
     try:
         value = loads(line)
@@ -314,7 +314,7 @@ def parsed(
     except ValueError as error:
         return Rejected([*broken], f"no JSON: {error}", line=number)
     if not isinstance(value, dict):
-        return Rejected([_MALFORMED], f"a {type(value).__name__}, no object", line=number)
+        return Rejected([_MALFORMED], f"a {type(value).__name__}, not an object", line=number)
     return number, cast("Json", value)
 
 

@@ -88,7 +88,7 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[ReadItem]:
     except sqlite3.DataError as error:  # of a text that is longer than may be
         raise TooLargeError(f"it holds a unit that is too large to be read: {MOST}") from error
     except sqlite3.Error as error:
-        raise UnreadableError(f"it is no registry that can be read: {error}") from error
+        raise UnreadableError(f"it is not a readable registry: {error}") from error
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def _of_row(name: object, unit: object, updated: object, status: object) -> Read
     except TooLargeError as error:
         item = Rejected([bounds.TOO_LARGE], str(error))
     except ValueError as error:
-        item = Rejected(["malformed_json"], f"unit_json is no JSON: {error}")
+        item = Rejected(["malformed_json"], f"unit_json is not JSON: {error}")
     if isinstance(item, Rejected) and name is not None:
         payload = {"refused": item.reasons, "message": item.message, "updated": str(updated)}
         return SourceRecord(str(name), payload)
@@ -154,7 +154,7 @@ def _record(
     unit: object, updated: str = "", *, quarantined: bool = False
 ) -> SourceRecord | Rejected | Skipped:
     if not isinstance(unit, dict):
-        return Rejected(["malformed_json"], "a unit that is no JSON object")
+        return Rejected(["malformed_json"], "a unit that is not a JSON object")
     trace = cast("Json", unit)
     kind = str(trace.get("@type") or _OURS)
     if kind != _OURS:

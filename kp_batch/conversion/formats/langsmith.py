@@ -57,7 +57,7 @@ def _record(row: Json, line: int | None = None) -> SourceRecord | Rejected:
     if not row.get("id") or not trace:
         return Rejected(["missing_id"], "a run without an id, or without its trace's", line=line)
     if "run_type" not in row:
-        raise UnreadableError("no run of LangSmith: it has no run_type")
+        raise UnreadableError("not a run of LangSmith: it has no run_type")
     record: dict[str, object] = {name: _text(row[name]) for name in _TEXTS if name in row}
     record |= {name: row[name] for name in _OTHERS if name in row}
     try:

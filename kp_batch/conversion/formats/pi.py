@@ -51,7 +51,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     first = next(items, None)
     header: Json = first[1] if isinstance(first, tuple) else {}
     if header.get("type") != "session" or "id" not in header:
-        raise UnreadableError("it is no session of Pi: it does not begin with its header")
+        raise UnreadableError("it is not a session of Pi: it does not begin with its header")
     name = sessions.session_of(path)
     yield SourceRecord(name, header, 1)
     for item in items:

@@ -153,7 +153,7 @@ class AnswerMethods(Place):
         from kp_batch.report.build import report
 
         if format not in {"html", "markdown"}:
-            raise SettingError(f"format {format!r} is none; choose html or markdown")
+            raise SettingError(f"format {format!r} is unknown; choose html or markdown")
         with self._reading() as folder:
             return report(folder, format)
 

@@ -81,8 +81,8 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
     if scheme not in _BUCKETS or _SLASH in path:
         possible = ", ".join(f"{scheme}://" for scheme in _BUCKETS)
         raise WarehouseError(
-            f"neither a warehouse nor an imported archive can stand at {url!r}: name a folder, or "
-            f"a URL of {possible} without {_SLASH!r} in its path"
+            f"{url!r} can hold neither a warehouse nor an imported archive: name a folder, or a "
+            f"URL of {possible} without {_SLASH!r} in its path"
         )
     return _copies() / _store(scheme) / bucket / (_SLASH + path.replace("/", _SLASH))
 

@@ -121,7 +121,7 @@ class Mirror:
             except OSError as error:  # the files that were fetched until then stay
                 if not (tries_left and is_passing(error)):
                     raise
-        raise StorageError(f"{self.store.url} is changed by others all the time; try again later")
+        raise StorageError(f"{self.store.url} keeps changing; try again later")
 
     def _pull_once(self) -> bool:
         """Make the copy equal to a list of the bucket; False if others published meanwhile."""
@@ -129,8 +129,8 @@ class Mirror:
         content, now = self._manifest()
         if now is None and record.was_published:
             raise WarehouseError(
-                f"what was published in {self.store.url} is gone from there: restore it, or, to "
-                f"begin anew, remove its working copy {self.folder}"
+                f"what was published in {self.store.url} is gone: restore it, or, to start over, "
+                f"remove its working copy {self.folder}"
             )
         # A list comes in pages, which may be of different moments.
         objects = {obj.path: obj for obj in self.store.objects() if is_shared(obj.path)}
@@ -255,8 +255,8 @@ class Mirror:
     def _overtaken(self) -> OvertakenError:
         self._withdraw()
         return OvertakenError(
-            f"another writer has published in {self.store.url} meanwhile, so that nothing of this "
-            "one is published; give the same command again"
+            f"another writer published in {self.store.url} at the same time, so this command "
+            "published nothing; run the same command again"
         )
 
     def _withdraw(self) -> None:
@@ -327,7 +327,7 @@ class Mirror:
         if not self._is_newest(own):
             raise OvertakenError(
                 f"another writer published in {self.store.url} meanwhile; nothing more was "
-                "deleted; give the same command again"
+                "deleted; run the same command again"
             )
         self.store.delete(paths)
 
@@ -363,7 +363,7 @@ class Mirror:
         """Store new entries of Delta's logs; where another writer was first, export again.
 
         Raises:
-            StorageError: others are first all the time; what is published is whole.
+            StorageError: others are first all the time; what is published is intact.
         """
         for _ in range(_TRIES):
             if self.try_store_logs():
@@ -371,8 +371,8 @@ class Mirror:
             self.pull()
             export()
         raise StorageError(
-            f"the Delta tables of {self.store.url} are written by others all the time; what is "
-            "published is whole; to export it, run again"
+            f"the Delta tables of {self.store.url} keep changing; what is published is intact; run "
+            "again to export it"
         )
 
     def try_store_logs(self) -> bool:
@@ -404,8 +404,8 @@ class Mirror:
             etag = self.store.write(path, self.folder / path, instead_of=etag)
         except ConflictError as error:
             raise OvertakenError(
-                f"another writer has stored {path} in {self.store.url} meanwhile; give the same "
-                "command again"
+                f"another writer stored {path} in {self.store.url} meanwhile; run the same command "
+                "again"
             ) from error
         self.record.note(path, etag)
 

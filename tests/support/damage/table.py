@@ -142,7 +142,9 @@ DAMAGES: Sequence[Damage] = (
     _eval("events.eval", imports.eval_events, reasons=(), stay=["good", "large"]),
     _eval("attachments.eval", imports.eval_attachments),
     _eval("chunks.eval", imports.eval_chunks),
-    _eval("samples.eval", imports.eval_samples, stay=(), message="members unpack to too much"),
+    _eval(
+        "samples.eval", imports.eval_samples, stay=(), message="unpacked members exceed the limit"
+    ),
     _eval("shells.eval", imports.eval_shells, reasons=["missing_id"]),
     Damage("file", "python.jsonl", imports.langsmith_python, ["langsmith"], stay=GOOD),
     _registry("endless_view.sqlite", imports.endless_view, reasons=UNREADABLE),

@@ -33,7 +33,7 @@ class Row:
 
     source_file: str
     row: int | None  # None: the whole file
-    value: Any = None  # a trace, or the text of a line that is no JSON object
+    value: Any = None  # a trace, or the text of a line that is not a JSON object
     reasons: tuple[str, ...] = ()
     later: tuple[str, int | None] | None = None  # the place of the other content that counts
 

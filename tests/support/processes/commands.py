@@ -89,7 +89,7 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
     until(lambda: not any(map(is_running, group)), 20)
     assert time.monotonic() - began < 2
     assert process.stdout.read() == ""
-    whole = "; what is published is whole, and kp-batch runs tells by which runs"
+    whole = "; what is published is intact; kp-batch runs shows which run published it"
     publishing = {"forget", "rollback", "run", "vacuum"}
     publishes = publishing & {*map(str, process.args)}  # type: ignore[arg-type]
     ended = rf"kp-batch: ended by {number.name}( in the step \w+)?{whole if publishes else ''}\n"

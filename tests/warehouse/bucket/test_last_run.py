@@ -151,7 +151,7 @@ def test_a_bucket_without_a_warehouse_or_that_is_none_is_told(
     for url in (f"{bucket}/none", "s3://kp-no-bucket/none"):
         refused = invoke("status", "--warehouse", url)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert refused.stderr == f"kp-batch: {url} is no warehouse; run an archive first\n"
+        assert refused.stderr == f"kp-batch: {url} is not a warehouse; run an archive first\n"
 
 
 @pytest.mark.telling

@@ -62,7 +62,7 @@ def name_another(project: Project, warehouse_id: str) -> None:
 
 
 AWAY = "warehouse {}, which the project names, is not in "
-ANOTHER = " is warehouse {}, and not warehouse another, which the project names"
+ANOTHER = " contains warehouse {}, but the project names warehouse another"
 
 
 @pytest.mark.parametrize(

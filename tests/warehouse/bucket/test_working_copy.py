@@ -235,7 +235,7 @@ def test_a_long_run_that_two_nights_overtake_is_planned_once_more_and_embeds_not
     monkeypatch.setattr(Hashing, "encode", counted)
     done = kp_batch(fresh, "run", nights, past, "--no-prefect", "--embedder", "hashing")
     assert done.returncode == 0, done
-    assert "this run is planned once more" in done.stderr
+    assert "this run is planned again" in done.stderr
     assert len(embedded) == len({*embedded}) > 40
     alone = {"archive": (str(nights), str(past)), "warehouse": tmp_path / "alone"}
     settings = RescoreConfig.model_validate({**alone, "embedder": "hashing"})
@@ -673,7 +673,7 @@ def test_forgotten_traces_leave_the_bucket_and_other_copies(
     )
     with fresh.here() as folder:
         forget(folder, [str(gone)])
-    assert "keeps older versions of its objects" in caplog.text
+    assert "keeps older versions of objects" in caplog.text
     assert another.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
     needle = json.dumps(gone).encode()[1:-1]
     store = store_at(fresh.url)
@@ -784,10 +784,10 @@ def test_commands_take_the_url_of_a_warehouse(
         assert (done.returncode, word in done.stdout) == (0, True), done
     done = kp_batch(another, "runs", url=f"{fresh.url}-not")
     nowhere = kp_batch(another, "runs", url="s3://kp-none/warehouse")
-    message = f"kp-batch: {fresh.url}-not is no warehouse; run an archive first\n"
+    message = f"kp-batch: {fresh.url}-not is not a warehouse; run an archive first\n"
     assert (done.returncode, done.stderr) == (1, message)
     assert nowhere.returncode == 1
-    assert nowhere.stderr.startswith("kp-batch: cannot go on: NoSuchBucket")
+    assert nowhere.stderr.startswith("kp-batch: cannot continue: NoSuchBucket")
 
 
 @pytest.mark.parametrize("url", ["s3://box", "s3://box/", "s3://box/a=1/b c", "az://box/a"])
