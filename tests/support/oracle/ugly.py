@@ -130,6 +130,7 @@ def _third() -> list[Any]:
         made("09T00:03", "Count the money", task_domain="finance", quality_score=0.7),
         met_empty(made("09T00:01", "Fix the import", agent_id="b"), GROUPED),
         met_empty(made("09T00:02", "Fix the import again", agent_id="b"), GROUPED),
+        made("11T12:00", "Fix it on a Sunday", success=False),
         made("14T12:00", "Fix the import again", confidence=0.31, visibility="network"),
     ]
 
