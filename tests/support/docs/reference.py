@@ -1,4 +1,4 @@
-"""Writes the parts of docs/reference/ that come of the code.
+"""Writes the parts of docs/reference/ that are generated from the code.
 
 `python -m tests.support.docs.reference` writes all; such a part is in its page between
 `<!-- NAME: ... -->` and `<!-- end -->`.
@@ -173,7 +173,8 @@ def _question(question: Question, connection: duckdb.DuckDBPyConnection) -> Iter
 
 
 def _type(kind: str) -> str:
-    return kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ").lower()
+    """A type in short; the page has the fields of a struct once."""
+    return re.sub(r"\(.*", "", kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")).lower()
 
 
 def macros() -> Iterator[str]:
@@ -217,7 +218,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyTyp
 
 
 def written(page: str) -> str:
-    """A page with its parts as the code tells them now."""
+    """A page with its generated parts as the code has them now."""
     text = (REFERENCE / page).read_text("utf-8")
     for name, part in PARTS[page].items():
         content = "\n".join(part()).strip()

@@ -59,4 +59,4 @@ SELECT
 FROM transformed
 ORDER BY task_domain, list_position(['success', 'tools', 'from_low_diversity_penalty'], measure);
 
-COMMENT ON VIEW agent_rank_correlations IS 'Who is ranked high where agents are ranked by score: those that succeed, those that use many tools, those that the penalty of low diversity spares? Spearman''s correlation of the mean score with the mean of each measure, over the agents of a domain; low and high: its 95% interval, for other agents drawn; each agent counts once, however many traces it has. Null below 5 agents, and where more than half of them share one value. Agents have other tasks: differences_by compares two on the same ones.';
+COMMENT ON VIEW agent_rank_correlations IS 'Which agents rank high by score: those that succeed, that use many tools, or that avoid the low-diversity penalty? Spearman''s correlation of the agents'' mean scores with their means of each measure, in each domain. Each agent counts once. low and high: its 95% interval, for another draw of agents. Null below 5 agents, and if more than half of them share one value. Agents have different tasks: differences_by compares two agents on the same tasks.';

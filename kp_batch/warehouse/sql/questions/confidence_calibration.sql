@@ -49,4 +49,4 @@ JOIN means
         IS NOT DISTINCT FROM (means.task_domain, means.agent_id)
 ORDER BY ALL;
 
-COMMENT ON VIEW confidence_calibration IS 'Is the stated confidence worth its weight? By domain and agent: mean_confidence, the mean of what is stated, and success_rate; overconfidence: their difference, with a 95% interval; expected_error: the mean gap over the ten bins of confidence (confidence_bin); the Brier score, and its skill over always stating the base rate, null where that is 0 or 1. constant: the same value is always stated, so that nothing can be learnt from it.';
+COMMENT ON VIEW confidence_calibration IS 'Does the reported confidence match the success rate? For each domain and agent: the mean confidence, the success rate, and their difference, overconfidence, with a 95% interval. expected_error: the mean gap over ten bins of confidence. brier_skill: the skill of the Brier score over always reporting the base rate; null if that rate is 0 or 1. constant: every trace reports the same confidence, so nothing can be learnt from it.';

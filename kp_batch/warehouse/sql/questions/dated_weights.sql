@@ -16,4 +16,4 @@ SELECT
     outcome_confidence
 FROM by_date;
 
-COMMENT ON VIEW dated_weights IS 'Which weights hold when? From valid_from (null: from the beginning) until before valid_to (null: for good); where a domain has none, or none yet, those of default count.';
+COMMENT ON VIEW dated_weights IS 'Which weights are valid when? Valid from valid_from (null: from the beginning) until before valid_to (null: without end). Traces of a domain without weights at their time use those of default.';

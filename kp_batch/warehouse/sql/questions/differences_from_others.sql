@@ -8,4 +8,4 @@ CREATE MACRO differences_from_others(
 FROM kp.unit_differences('task_domain', unit, measures, condition)
 ORDER BY task_domain, COLUMNS([unit]), list_position(kp.names(measures), measure);
 
-COMMENT ON MACRO TABLE differences_from_others IS 'On the tasks that others tried, too, by how much does each value of a column (agent_id, framework) differ from the others of its domain? A task counts once, each value on it by the mean of its attempts, and the others by the mean of theirs. Traces without a value are left out. parts, low and high: as in differences_by; of many values, one in twenty differs by chance. No ranking: each has its own tasks and others.';
+COMMENT ON MACRO TABLE differences_from_others IS 'By how much does each value of a column (agent_id, framework) differ from the others of its domain, on the tasks that others also attempted? Each task counts once, with the mean attempt of the value and the mean attempt of the others. Traces without a value are left out. parts, low and high: as in differences_by. One in twenty values differs by chance. This is no ranking: each value has other tasks and other opponents.';

@@ -35,4 +35,4 @@ LEFT JOIN kp.profiles AS profiles USING (profile_id)
 WHERE recorded_score <> 0
 ORDER BY abs(difference) DESC, trace_id;
 
-COMMENT ON VIEW largest_score_differences IS 'Which scores are furthest from what the live engine gave the same trace, and could its novelty, its cache, or an override explain it?';
+COMMENT ON VIEW largest_score_differences IS 'Which scores differ most from those of the live engine, and could novelty, the cache or an override explain it?';

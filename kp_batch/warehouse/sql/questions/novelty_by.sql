@@ -60,4 +60,4 @@ SELECT
 FROM grouped
 ORDER BY number;
 
-COMMENT ON MACRO TABLE novelty_by IS 'How does novelty go with what came before? By age: how long ago the nearest trace came, if there was any; by similarity to it (how many are copies, near repeats or new); by repetition: how often the same text came before, at any time.';
+COMMENT ON MACRO TABLE novelty_by IS 'How does novelty depend on earlier traces? what is age (how long before the trace its nearest one in the cache was made), similarity (to that one: copies, near repeats, new texts) or repetition (how often the same text came before, at any time).';

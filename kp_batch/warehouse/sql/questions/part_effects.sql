@@ -38,4 +38,4 @@ ORDER BY task_domain, list_position(
     part
 );
 
-COMMENT ON VIEW part_effects IS 'What drives the scores of each domain? For each dimension and each override: its weight (the mean of dated ones); how many traces it changes; its mean effect on those, and on all traces (these sum to the mean score); its share of the variance of the scores (these sum to 1; below 0, it evens out other parts; null where all scores are equal).';
+COMMENT ON VIEW part_effects IS 'What drives the scores of each domain? For each dimension and override: its mean weight, how many traces it changes, and its mean effect on these and on all traces. The latter sum to the mean score. The shares of the variance of the scores sum to 1; a negative share offsets other parts. They are null if all scores are equal.';

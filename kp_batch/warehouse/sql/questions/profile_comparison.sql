@@ -28,4 +28,4 @@ SELECT
         AS other_score
 FROM weighted;
 
-COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, also those that no score bears? Each as it is at the time of the trace.';
+COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, including profiles that no score uses? Each profile has its weights at the time of the trace.';

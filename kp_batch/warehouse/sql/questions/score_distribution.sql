@@ -18,4 +18,4 @@ FROM kp.scores
 GROUP BY task_domain
 ORDER BY task_domain;
 
-COMMENT ON VIEW score_distribution IS 'How are scores distributed in each domain? Moments and quantiles; the deviation of a single score is null, and so is the skewness of fewer than three or of equal ones.';
+COMMENT ON VIEW score_distribution IS 'How are scores distributed in each domain? Moments and quantiles. stddev is null for a single score; skewness is null below three scores and if all are equal.';
