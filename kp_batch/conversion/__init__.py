@@ -1,1 +1,1 @@
-"""Other systems' traces: read as they record them, and turned into `schemas.TRACE`."""
+"""Reads other systems' traces as they record them, and turns them into `schemas.TRACE`."""

@@ -22,10 +22,10 @@ Row = dict[str, Any]  # of `IMPORTED`
 
 
 def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
-    """Let the rules decide what a draft of a system leaves open.
+    """Apply rules to what a system's draft leaves open.
 
     Returns:
-        A row of `IMPORTED`; or all reasons to refuse it.
+        A row of `IMPORTED`, or all reasons to refuse the draft.
     """
     success, confidence, domain = draft.success, draft.confidence, draft.task_domain
     if rules.success:
@@ -49,7 +49,7 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
     reasons = [*draft.faults, *(reason for reason, is_fault in faults.items() if is_fault)]
     if reasons or created is None:
         return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
-    # In UTC, so that the order of texts is that of times.
+    # In UTC, so texts sort as times do.
     time = created.isoformat(timespec="microseconds").replace("+00:00", "Z")
     decided = {"created_at": time, "agent_id": agent, "task_domain": domain, "success": success}
     native = {"system": system, **vars(draft.native)}
@@ -57,14 +57,14 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
 
 
 def _is_too_large(draft: TraceDraft) -> bool:
-    """Whether a run would refuse it."""
+    """Whether a run would refuse the trace because of its size."""
     values = (value for step in draft.steps for value in step.values())
     told = (draft.objective, draft.system, draft.tools, *values)
     texts = [value for value in told if isinstance(value, str)]
     return (
         len(draft.steps) > bounds.VALUES
         or sum(map(len, texts)) > bounds.LINE_BYTES
-        # A letter takes 4 bytes at the most, so that short texts need not be encoded.
+        # A letter takes at most 4 bytes, so short texts need not be encoded.
         or (
             4 * max(map(len, texts)) > bounds.TEXT_BYTES
             and any(len(text.encode(errors="replace")) > bounds.TEXT_BYTES for text in texts)
@@ -73,7 +73,7 @@ def _is_too_large(draft: TraceDraft) -> bool:
 
 
 def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
-    """A row of `schemas.TRACE`."""
+    """Return a row of `schemas.TRACE`."""
     return {
         "@context": _CONTEXT,
         "@type": "ReasoningTrace",
@@ -100,7 +100,7 @@ def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
 
 
 def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
-    """What the rules need, and what the draft has."""
+    """Return what the rules need, and what the draft contains."""
     parts: list[str] = []
     if "bad_created_at" in reasons and rules.created_at == "end":
         parts.append("neither its end nor the time of a step is told")
@@ -120,7 +120,7 @@ def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
 
 
 def lacking(rules: Rules, reasons: Collection[str]) -> list[str]:
-    """The rules for whose want a trace is refused for these reasons."""
+    """Return the missing rules that these reasons to refuse a trace point to."""
     return [
         name for reason, name in _DECIDED.items() if reason in reasons and not getattr(rules, name)
     ]
@@ -155,22 +155,22 @@ _IN_WORDS = {
     "empty_objective": "it has no question",
     "no_steps": "it has no steps",
 }
-_RULES = {  # to suggest where they are missing
+_RULES = {  # to suggest if they are missing
     "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
     "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
 }
 
 
 def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> None:
-    """Refuse rules for whose want no trace of a format can be imported.
+    """Refuse rules with which no trace of a format can be imported.
 
     Args:
-        form: of the traces.
-        rules: of the import.
-        reasons: for which traces are refused.
+        form: format of the traces.
+        rules: rules of the import.
+        reasons: reasons to refuse the traces.
 
     Raises:
-        KpBatchError: names the options that are missing.
+        KpBatchError: options are missing; the message names them.
     """
     missing = [x for x in lacking(rules, reasons) if x not in form.decides]
     if "bad_created_at" in reasons and rules.created_at == "start" and not form.has_times:
@@ -186,7 +186,7 @@ def check_rules(form: Format, rules: Rules) -> None:
     """Refuse rules that leave open what the format does not decide, before any work.
 
     Raises:
-        KpBatchError: names all that they lack.
+        KpBatchError: rules are missing; the message names them.
     """
     if rules.trace == "session" and not form.turns:
         raise KpBatchError(

@@ -1,4 +1,4 @@
-"""What a format is: how its files become records, and the records of a trace its draft."""
+"""The parts of a format: files become records, and the records of a trace become its draft."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -13,21 +13,21 @@ from kp_batch.errors import is_passing
 
 @dataclass(slots=True)
 class Origin:
-    """Who did it, as far as that is known."""
+    """Who did it, as far as known."""
 
-    agent: str | None = None  # its name
+    agent: str | None = None  # name of the agent
     model: str | None = None
     session: str | None = None
-    version: str | None = None  # of the agent
+    version: str | None = None  # version of the agent
 
 
 @dataclass(frozen=True)
 class Native:
-    """Where a trace came from, in its system's own names, so that scores can go back there."""
+    """Where a trace came from, by its system's own ids, so scores can be sent back there."""
 
     root: str | None = None  # id of the root span, or of the root run
-    log: str | None = None  # id of the log that holds it
-    sample: str | None = None  # id within the log
+    log: str | None = None  # id of the log that contains it
+    sample: str | None = None  # id in the log
     epoch: int | None = None  # which repetition of the sample
 
 
@@ -36,17 +36,17 @@ class TraceDraft:
     """A trace as its system has it."""
 
     id: str  # `kp:trace:` and the native id
-    created_at: datetime | None  # with a zone; None if it is unknown
+    created_at: datetime | None  # with a zone; None if unknown
     objective: str
     steps: Sequence[Mapping[str, object]]
     scores: Mapping[str, float] = field(default_factory=dict[str, float])  # the latest by name
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    faults: Sequence[str] = ()  # reasons of the format to refuse it
-    # Only some formats have these; None where a rule has to decide.
+    faults: Sequence[str] = ()  # the format's reasons to refuse it
+    # Only some formats have these; if None, a rule must decide.
     success: bool | None = None
     confidence: float | None = None
     task_domain: str | None = None
-    ended_at: datetime | None = None  # of its root, or else its last step; None if it is unknown
+    ended_at: datetime | None = None  # of its root, or else its last step; None if unknown
     # Carried through.
     origin: Origin = field(default_factory=Origin)
     framework: str | None = None
@@ -55,8 +55,8 @@ class TraceDraft:
     visibility: str | None = None
     privacy_level: str | None = None
     result_summary: str | None = None
-    system: str | None = None  # what the system says at first
-    tools: str | None = None  # that the agent has: JSON, see `tools_text`
+    system: str | None = None  # the first system message
+    tools: str | None = None  # tools of the agent: JSON, see `tools_text`
     native: Native = Native()
 
 
@@ -72,13 +72,13 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something that is no agent's trace, and is only counted."""
+    """Something that is not an agent's trace, and is only counted."""
 
-    kind: str  # in the words of messages
-    stays: bool = False  # whether its records are kept for good, and not for a while
+    kind: str  # as messages name it
+    stays: bool = False  # whether its records are kept for good
 
 
-Drafted = TraceDraft | Rejected | Skipped  # what the records of a trace come to
+Drafted = TraceDraft | Rejected | Skipped  # what the records of a trace become
 
 
 @dataclass(slots=True)
@@ -86,12 +86,12 @@ class SourceRecord:
     """A part of a trace from one place of a source: a span, a score, or the complete trace."""
 
     trace: str  # the trace's native id
-    payload: Any  # JSON; None: it is too large to be read
+    payload: Any  # JSON; None if it is too large to be read
     line: int | None = None
 
 
 class Turn(Protocol):
-    """A turn, of which not all may be known yet."""
+    """A turn, which may not be completely known yet."""
 
     @property
     def trace(self) -> str:
@@ -107,15 +107,15 @@ class InTurn:
     turn: Turn | None
 
 
-# The numbers and values of a session's lines, which may be gone through several times. None is one
-# that is forgotten, and {} the first of a forgotten turn: these, and what follows without a prompt,
-# belong to a turn that is nobody's.
+# The numbers and values of a session's lines, which can be iterated several times. None is a
+# forgotten line, and {} the first line of a forgotten turn. These, and what follows without a
+# prompt, belong to no trace.
 Lines = Iterable[tuple[int, dict[str, Any] | None]]
 
 HEAD_BYTES = 64 << 10  # of a file, which show its format
-Read = Callable[[str], bytes]  # reads these of a file
+Read = Callable[[str], bytes]  # reads the head of a file
 Sniff = Callable[[str], Any]  # sniffs a file; see `Format.sniff`
-LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
+LocalPath = Callable[[str], AbstractContextManager[Path]]  # yields a file's path on this machine
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class Input:
     """A file to read with its sidecars.
 
     Attributes:
-        path: a file's path, or its URL.
-        sidecars: likewise, of further files that are read with it.
+        path: path or URL of the file.
+        sidecars: paths or URLs of further files that are read with it.
         refused: why it is not read; None if it is.
     """
 
@@ -141,29 +141,29 @@ class Format:
     """A system's form of traces.
 
     Attributes:
-        name: on the command line.
-        holds: the data that it has by itself, in words.
-        decides: of success, confidence and task_domain, those that need no rule.
-        inputs: chooses among the paths of a source, sorted, those that are read; may sniff files.
-        sniff: takes a file's path and content, and gives a small JSON value of what `inputs` has
-            to know of it.
-        records: reads an input, whose files are on this machine: its path, and its sidecars. May
-            raise an UnreadableError, or any error of a damaged file: items before it are void.
-            Refuses nothing of a known trace, but gives a record.
+        name: name on the command line.
+        holds: what its data contains, in words.
+        decides: which of success, confidence and task_domain need no rule.
+        inputs: chooses the files to read among the sorted paths of a source; may sniff files.
+        sniff: takes a file's path and content; returns what `inputs` must know of it, as a small
+            JSON value.
+        records: reads an input, given the local paths of its file and its sidecars. May raise an
+            UnreadableError, or any error of a damaged file; items before it are void. It does not
+            refuse parts of a known trace, but yields a record.
         draft: takes all records of a trace, each content once, in the order in which they were
-            first read: of several contents of one span, run or sample that which the format itself
-            calls newer counts, else the last.
-        source: what a file of the format is. A "stream" is added to and rotated: records that it
-            has no more still count. A "document" is complete: records that it had before it was
-            rewritten count no more. Records of a "registry" still count, too, but traces that it
-            has no more are counted as deleted.
-        has_times: whether a trace says when it began; else a rule has to.
-        has_spans: whether a trace is a tree of spans, whose root another system may have.
-        prefix: before a trace's native id, in its id in the archive.
-        turns: cuts a file of a session into its traces: turns, or by the rules the session. Takes
-            the name of the session, its lines, and the rules; gives the records of traces, what is
-            none, and of each line where it belongs. None for a format whose records are those of
-            traces themselves.
+            first read. If a span, run or sample has several contents, the one that the format
+            itself calls newer counts, else the last.
+        source: what a file of the format is. A "stream" is appended to and rotated: records that
+            it no longer has still count. A "document" is complete: after it is rewritten, its
+            earlier records no longer count. Records of a "registry" still count, but traces that it
+            no longer has are counted as deleted.
+        has_times: whether a trace contains its start; else a rule must decide.
+        has_spans: whether a trace is a tree of spans, whose root may be in another system.
+        prefix: prefix of a trace's native id in its id in the archive.
+        turns: cuts a file of a session into its traces: turns, or, by the rules, the session. Takes
+            the name of the session, its lines, and the rules. Yields the records of traces, items
+            that are not records, and where each line belongs. None for a format whose records
+            belong to traces directly.
     """
 
     name: str
@@ -180,11 +180,11 @@ class Format:
     turns: Callable[[str, Lines, Rules], Iterator[ReadItem | InTurn]] | None = None
 
     def id_of(self, trace: str) -> str:
-        """A trace's id in the archive."""
+        """Return a trace's id in the archive."""
         return f"{self.prefix}{trace}"
 
     def trace_of(self, id_: str) -> str:
-        """A trace's native id."""
+        """Return a trace's native id."""
         return id_.removeprefix(self.prefix)
 
     def read(self, source: Input, local_path: LocalPath) -> Generator[ReadItem]:
@@ -201,7 +201,7 @@ def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]
 
 
 def patient(look: Sniff, sniff: Callable[[str, bytes], Any]) -> Sniff:
-    """Sniff a file that cannot be read as an empty one: it is refused when its turn comes.
+    """Sniff an unreadable file as if it were empty: it is refused later, when it is read.
 
     Args:
         look: sniffs a file; its passing errors are raised.

@@ -13,7 +13,7 @@ from kp_batch.faults import Place, faults_of
 from kp_batch.files import read_toml
 from kp_batch.text import time_of, time_of_number
 
-_FIELD = "field:"  # before the name of one that has the time
+_FIELD = "field:"  # before the name of the field that contains the time
 _NOON = "2026-05-01T12:00:00Z"
 
 
@@ -21,7 +21,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def _refuse_beside_always(self) -> None:
-        """Refuse all else that was given: who wrote it believes that it has an effect."""
+        """Refuse other values next to `always`: their author expects them to have an effect."""
         given = self.model_fields_set - {"always"}
         if others := [name for name in type(self).model_fields if name in given]:
             has, it = ("has", "it") if len(others) == 1 else ("have", "them")
@@ -32,7 +32,7 @@ class _Table(BaseModel):
 
 
 class Success(_Table):
-    """A score that has to reach a limit, or the same answer for all traces."""
+    """A score that must reach a limit, or the same answer for all traces."""
 
     score: str | None = None
     at_least: float | None = None
@@ -48,7 +48,7 @@ class Success(_Table):
         return self
 
     def decide(self, scores: Mapping[str, float]) -> bool | None:
-        """Whether a trace with these scores succeeded; None if its score is missing."""
+        """Return whether a trace with these scores succeeded; None if its score is missing."""
         if self.score is None:
             return self.always
         value = scores.get(self.score)
@@ -76,7 +76,7 @@ class Confidence(_Table):
         return self
 
     def decide(self, scores: Mapping[str, float]) -> float | None:
-        """The confidence in a trace with these scores; None if it is missing or out of range."""
+        """Return the confidence of a trace with these scores; None if missing or out of range."""
         if self.score is None:
             return self.always
         value = scores.get(self.score)
@@ -101,17 +101,17 @@ class Domain(_Table):
         return self
 
     def decide(self, fields: Mapping[str, Sequence[str]]) -> str | None:
-        """The domain of a trace with these fields; None if it has none."""
+        """Return the domain of a trace with these fields; None if it has none."""
         return self.named(fields) or self.otherwise
 
     def named(self, fields: Mapping[str, Sequence[str]]) -> str | None:
-        """The first domain that the field names; without a map, its first value."""
+        """Return the first domain that the field names; without a map, its first value."""
         values = fields.get(self.source, ()) if self.source else ()
         return first(map(self.map.get, values) if self.map else values)
 
 
 def _time_rule(rule: str) -> str:
-    """A rule for the times of traces."""
+    """Check a rule for the times of traces."""
     is_field = rule.startswith(_FIELD) and rule != _FIELD
     if not (rule in ("start", "end") or is_field or time_of(rule)):
         raise ValueError(f"is start, end, {_FIELD}NAME or a time such as {_NOON}, got {rule!r}")
@@ -124,13 +124,13 @@ class Rules(_Table):
     success: Success | None = None
     confidence: Confidence | None = None
     task_domain: Domain | None = None
-    trace: Literal["turn", "session"] = "turn"  # what is a trace, where users talk with agents
-    # When a trace was: at the start of its task, or at its end, when live engines score it; or what
-    # a field says, or the same time for all.
+    trace: Literal["turn", "session"] = "turn"  # what becomes a trace if users talk with agents
+    # The time of a trace: the start of its task; or its end, when live engines score it; or a
+    # field's value; or the same time for all.
     created_at: Annotated[str, AfterValidator(_time_rule)] = "start"
     agent_id: str | None = None  # the native field that names the agent, if another one does
     recovery: Literal["after_tool_error"] | None = None
-    root: Literal["topmost", "topmost_at_once"] | None = None  # where another system has it
+    root: Literal["topmost", "topmost_at_once"] | None = None  # if the root is in another system
     objective: str | None = None  # the path of the question in a root's input
 
     @property
@@ -141,7 +141,7 @@ class Rules(_Table):
     def time_of(
         self, start: datetime | None, end: datetime | None, fields: Mapping[str, Sequence[str]]
     ) -> datetime | None:
-        """The time of a trace whose task began and ended so; None if it is unknown."""
+        """Return the time of a trace, given its start and end; None if unknown."""
         if self.created_at in ("start", "end"):
             return start if self.created_at == "start" else end
         if self.created_at.startswith(_FIELD):
@@ -151,11 +151,11 @@ class Rules(_Table):
 
     @property
     def settled(self) -> Self:
-        """The rules for a trace of which no more is to come."""
+        """The rules for a trace that is complete."""
         return self.model_copy(update={"root": "topmost_at_once"}) if self.root else self
 
     def as_json(self) -> str:
-        """The rules, as the metadata of files has them: without defaults, or what has no effect."""
+        """Return the rules as in the metadata of files: without defaults and ineffective values."""
         exclude: dict[str, Any] = {
             name: True for name in _DEFAULTS if getattr(self, name) == _DEFAULTS[name]
         }
@@ -165,10 +165,10 @@ class Rules(_Table):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The rules of a text of `as_json`.
+        """Make rules from a text of `as_json`.
 
         Raises:
-            KpBatchError: only a later version has such rules.
+            KpBatchError: a later version wrote the rules.
         """
         try:
             return cls.model_validate_json(text)
@@ -180,7 +180,7 @@ class Rules(_Table):
 
 
 _DEFAULTS = {name: Rules.model_fields[name].default for name in ("trace", "created_at")}
-_OPTIONS = {  # that give a whole table
+_OPTIONS = {  # of a whole table
     "success": "--success",
     "confidence": "--confidence",
     "task_domain": "--domain",
@@ -191,11 +191,11 @@ def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
     """Read rules.
 
     Args:
-        path: of a TOML file; None if there is none.
-        tables: as in the file, whose tables they replace; of options.
+        path: path of a TOML file; None if there is none.
+        tables: tables from options; they replace those of the file.
 
     Raises:
-        KpBatchError: they cannot be read, or have faults; the message names all of them.
+        KpBatchError: the rules cannot be read, or have faults; the message lists all of them.
     """
     subject = f"the rules of {path}" if path else "the rules"
     in_file = read_toml(path, "the rules file", KpBatchError)[1] if path else {}
@@ -207,7 +207,7 @@ def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
 
 
 def _named(options: Collection[str]) -> Callable[[Place], str]:
-    """How a place in rules is named, some of whose tables were given by options."""
+    """Return a function that names a place in rules; some tables come from options."""
 
     def named(place: Place) -> str:
         table, *inner = [*map(str, place)] or [""]

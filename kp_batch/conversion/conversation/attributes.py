@@ -1,4 +1,4 @@
-"""OpenTelemetry's spans, their attributes under dotted names or nested, and scores."""
+"""OpenTelemetry's spans, their attributes (dotted or nested), and scores."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from kp_batch.conversion.conversation.messages import (
 )
 
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
-# What a tool raises that waits for its user, or hands over to another agent.
+# Raised by a tool that waits for its user, or hands over to another agent.
 _PAUSE = re.compile(
     r"(?:[\w.]*\.)?(?:GraphInterrupt|NodeInterrupt|GraphBubbleUp|ParentCommand"
     r"|CallDeferred|ApprovalRequired)\b"
@@ -24,7 +24,7 @@ _PAUSE = re.compile(
 
 
 class FlatAttributes(dict[str, Any]):
-    """Attributes without nested ones, where a dotted name is looked up as it is."""
+    """Attributes without nested ones; a dotted name is one key."""
 
     __slots__ = ()
 
@@ -39,13 +39,13 @@ class Event:
 
 
 def is_pause(error: object) -> bool:
-    """Whether an error's type, or a text that begins with it, is of no failure."""
+    """Whether an error's type, or a text that begins with it, is a pause and not a failure."""
     return isinstance(error, str) and bool(_PAUSE.match(error))
 
 
 @dataclass
 class OtelSpan:
-    """One span of OpenTelemetry."""
+    """A span of OpenTelemetry."""
 
     id: str
     parent: str  # '' for a root
@@ -58,18 +58,18 @@ class OtelSpan:
     events: Sequence[Event]
 
     def to_json(self) -> dict[str, object]:
-        """The span as JSON."""
+        """Return the span as JSON."""
         return {**vars(self), "events": list(map(vars, self.events))}
 
     @property
     def families(self) -> frozenset[str]:
-        """The beginnings of the names of all that it has, nested or not."""
+        """The families of all attribute and event names, nested or not."""
         names = chain(self.attributes, *([event.name, *event.attributes] for event in self.events))
         return frozenset(map(_family, names))
 
     @classmethod
     def from_json(cls, record: Json) -> "OtelSpan":
-        """The span, its attributes flat if none is nested; one that only pauses has not failed."""
+        """Make a span; its attributes are flat if none is nested. A pause is not a failure."""
         attributes = record["attributes"]
         if dict not in map(type, attributes.values()):
             attributes = FlatAttributes(attributes)
@@ -84,12 +84,12 @@ class OtelSpan:
 
 @lru_cache(maxsize=1 << 12)
 def _family(name: str) -> str:
-    """A name up to the second dot, after which the number of a message may follow."""
+    """Return a name up to the second dot, after which a message's number may follow."""
     return ".".join(name.split(".", 2)[:2])
 
 
 def value_at(attributes: object, name: str) -> Any:
-    """The value of a dotted name; None if there is none."""
+    """Return the value of a dotted name; None if there is none."""
     if isinstance(attributes, FlatAttributes):
         return attributes.get(name)
     if not isinstance(attributes, dict):
@@ -106,7 +106,7 @@ def value_at(attributes: object, name: str) -> Any:
 
 
 def first_value(attributes: object, names: tuple[str, ...]) -> Any:
-    """The value of the first of these names that has one; None if none has."""
+    """Return the value of the first of these names that has one; None if none has."""
     for name in names:
         if (value := value_at(attributes, name)) is not None:
             return value
@@ -114,19 +114,19 @@ def first_value(attributes: object, names: tuple[str, ...]) -> Any:
 
 
 def json_at(attributes: object, *names: str) -> Any:
-    """The value of the first of these dotted names that has one, which is JSON by convention."""
+    """Return the first value of these dotted names; it is JSON by convention."""
     values = ((name, value_at(attributes, name)) for name in names)
     told = (JsonText.of(name, value) for name, value in values if value is not None)
     return next(told, None)
 
 
 def first(texts: Iterable[str | None]) -> str | None:
-    """The first text that is not empty; None if there is none."""
+    """Return the first text that is not empty; None if there is none."""
     return next(filter(None, texts), None)
 
 
 def first_text(holders: Iterable[object], *names: str) -> str | None:
-    """The first value that is no empty text, of these names, of the first holder with one."""
+    """Return the first value that is not an empty text, by holder, then by name."""
     for holder in holders:
         for name in names:
             value = value_at(holder, name)
@@ -136,13 +136,13 @@ def first_text(holders: Iterable[object], *names: str) -> str | None:
 
 
 def agent_name(span: str) -> str:
-    """The name of the agent that a span with this name is a run of; '' if it has none."""
+    """Return the name of the agent in the name of its span; '' if there is none."""
     match = _AGENT_SPAN.fullmatch(span)
     return match[1] or match[2] or "" if match else span
 
 
 def list_at(attributes: object, name: str) -> list[object]:
-    """The items of a list, in one value, in its JSON, or in one value for each (`NAME.0.KEY`)."""
+    """Return the items of a list: one value, its JSON, or a value for each (`NAME.0.KEY`)."""
     value = parse_json(json_at(attributes, name))
     if isinstance(value, list):
         return cast("list[object]", value)
@@ -157,7 +157,7 @@ def list_at(attributes: object, name: str) -> list[object]:
 
 
 def texts(attributes: Json, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    """The texts of each attribute, by its dotted name."""
+    """Yield the texts of each attribute, with its dotted name."""
     for key, value in attributes.items():
         name, parsed = f"{prefix}{key}", parse_json(value)
         if isinstance(value, dict) or (isinstance(parsed, dict) and name == "metadata"):
@@ -178,7 +178,7 @@ def _text(value: object) -> str:
 
 @dataclass(slots=True)
 class Score:
-    """A judgement of a trace, or of a span of it."""
+    """A judgement of a trace, or of one of its spans."""
 
     name: str
     value: float
@@ -186,13 +186,13 @@ class Score:
 
 
 def scores_of(rows: Iterable[tuple[object, object, int | None]]) -> list[Score]:
-    """The scores among rows of name, value and time: those with a name and a finite number."""
+    """Return the scores in rows of name, value and time that have a name and a finite number."""
     numbers = ((name, score_of(value), time or 0) for name, value, time in rows)
     return [Score(x, y, z) for x, y, z in numbers if isinstance(x, str) and y is not None]
 
 
 def score_of(value: object) -> float | None:
-    """A score as a number; None if it is no finite one."""
+    """Return a score as a number; None if it is not a finite number."""
     if not isinstance(value, bool | int | float):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a model is given beside its messages: instructions, and the tools that it may call."""
+"""What a model gets besides its messages: instructions, and the tools that it may call."""
 
 from collections.abc import Iterator
 
@@ -17,8 +17,8 @@ from kp_batch.conversion.conversation.messages import (
     text_of,
 )
 
-# Where spans have the tools: the name where attributes are nested, then in one value, and the first
-# name of them where each has values of its own.
+# Where spans have the tools: the name if attributes are nested; then if they are in one value; and
+# the first name of the values if each tool has several.
 _TOOLS = (
     ("gen_ai", "gen_ai.tool.definitions"),
     ("llm", "llm.tools", "llm.tools.0.tool.json_schema"),
@@ -27,14 +27,14 @@ _TOOLS = (
     ("ai", "ai.prompt.tools"),
     ("tools", "tools"),
 )
-_CUT = (CutContentError, TooLargeError)  # a trace does without what breaks off here
+_CUT = (CutContentError, TooLargeError)  # a trace is built without a value that breaks off here
 _SYSTEM = "gen_ai.system_instructions"
 _OF_PAYLOADS = ("system", "instructions")
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 
 
 def system_of(attributes: Json, payload: object) -> str:
-    """The instructions in a span's attributes, or beside the messages of its input; '' if none."""
+    """Return the instructions in a span's attributes, or in its input; '' if there are none."""
     value = JsonText.of(_SYSTEM, value_at(attributes, _SYSTEM), or_text=True)
     for name in _OF_PAYLOADS if value is None else ():
         value = value or _beside(payload, name)
@@ -45,7 +45,7 @@ def system_of(attributes: Json, payload: object) -> str:
 
 
 def tools_of(attributes: Json, payload: object) -> str:
-    """The tools in a span's attributes, or beside the messages of its input; see `tools_text`."""
+    """Return the tools in a span's attributes, or in its input; see `tools_text`."""
     lists = (
         _list_at(attributes, names[1])
         for names in _TOOLS
@@ -62,7 +62,7 @@ def _list_at(attributes: Json, name: str) -> object:
 
 
 def _beside(payload: object, name: str) -> object:
-    """The value of a key of a payload, which is only parsed if it may have that."""
+    """Return the value of a payload's key; parse the payload only if it may have the key."""
     if isinstance(payload, str) and f'"{name}"' not in payload:
         return None
     try:
@@ -72,11 +72,11 @@ def _beside(payload: object, name: str) -> object:
 
 
 def tools_text(tools: object) -> str:
-    """Tools as JSON in the shape of OpenAI's chats; '' if there are none, or they are damaged.
+    """Return tools as JSON in the shape of OpenAI's chats; '' if there are none, or damaged ones.
 
     Args:
-        tools: a list, or the JSON of one, in OpenAI's, Anthropic's, the AI SDK's or OpenInference's
-            shape.
+        tools: a list, or its JSON, in the shape of OpenAI, Anthropic, the AI SDK or
+            OpenInference.
     """
     try:
         told = [tool for item in list_in(tools) for tool in _told(item)]
@@ -89,7 +89,7 @@ def _told(item: object) -> Iterator[Json]:
     tool = object_in(value_at(item, "tool.json_schema")) or object_in(item)
     function = as_object(tool.get("function")) or tool
     if not isinstance(function.get("name"), str):
-        return  # one that the model's provider runs has no schema
+        return  # a tool that the model's provider runs has no schema
     schema = parse_json(first_of(function, *_SCHEMAS))
     values = (function["name"], function.get("description"), schema)
     named = zip(("name", "description", "parameters"), values, strict=True)

@@ -1,4 +1,4 @@
-"""Messages, tool calls and their results, whatever format they come from."""
+"""Messages, tool calls and their results, for all formats."""
 
 import json
 from collections.abc import Hashable, Mapping
@@ -16,7 +16,7 @@ ALIKE = 2  # see `ToolCall.likeness`
 
 
 class CutContentError(Exception):
-    """A text that has to be JSON breaks off."""
+    """A text that must be JSON breaks off."""
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__(
@@ -27,31 +27,31 @@ class CutContentError(Exception):
 
 
 class JsonText(str):  # noqa: SLOT000 (its default needs a dictionary)
-    """A text that is JSON by convention, with the name of the field that holds it.
+    """A text that is JSON by convention, with the name of its field.
 
-    Whoever parses it learns if it breaks off; until then nobody looks at it.
+    Parsing it raises an error if it breaks off.
     """
 
     field: str = ""
 
     def __new__(cls, field: str, text: str) -> Self:
-        """The text of a field."""
+        """Make the text of a field."""
         new = super().__new__(cls, text)
         new.field = field
         return new
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
-        """Copy both, as for another process."""
+        """Pickle both, for another process."""
         return type(self), (self.field, str(self))
 
     @classmethod
     def of(cls, field: str, value: object, *, or_text: bool = False) -> object:
-        """The value of a field; a text as one of these, unless it is one of another field.
+        """Return the value of a field; a text becomes a `JsonText`, unless it already is one.
 
         Args:
-            field: its name.
-            value: any.
-            or_text: whether the field may hold any text instead: then no object or list is none.
+            field: name of the field.
+            value: any value.
+            or_text: whether the field may contain any text; only objects and lists then become one.
         """
         if not isinstance(value, str) or isinstance(value, cls):
             return value
@@ -65,21 +65,21 @@ class ToolCall:
 
     name: str
     arguments: object = None  # JSON, or a text that may be JSON; None if unknown
-    id: str = ""  # empty where the format has none
-    server: str | None = None  # the MCP server, where it is known
+    id: str = ""  # empty if the format has none
+    server: str | None = None  # the MCP server, if known
     _given: "_Arguments | None" = field(default=None, init=False, repr=False, compare=False)
 
     def is_same_as(self, other: "ToolCall") -> bool:
-        """Whether another one may be of the same call, by what it was given."""
+        """Whether another call may be the same, by its name and arguments."""
         return self.likeness(other) >= ALIKE
 
     def likeness(self, other: "ToolCall") -> int:
-        """How likely another one is of the same call.
+        """Return how likely another call is the same.
 
         Returns:
-            0 if it is of another one; 1 if no more than the name is the same; `ALIKE` if one has
-            all arguments of the other, as where defaults complete them, or where they are not known
-            yet; more if they are equal, or by the ids of both.
+            0 if it is another call. 1 if only the name is the same. `ALIKE` if one call has all
+            arguments of the other, as if defaults complete them, or if arguments are not known yet.
+            More if they are equal, or by both ids.
         """
         if self.id and other.id:
             return (ALIKE + 1) * (self.id == other.id)
@@ -92,7 +92,7 @@ class ToolCall:
 
     @property
     def given(self) -> "_Arguments":
-        """The arguments, parsed once, however many other calls they are compared with."""
+        """The arguments, parsed only once for all comparisons."""
         if self._given is None:
             self._given = _parted(self.arguments)
         return self._given
@@ -100,14 +100,14 @@ class ToolCall:
 
 @dataclass
 class _Arguments:
-    """What a call was given, with all JSON in texts parsed."""
+    """The arguments of a call, with all JSON in texts parsed."""
 
     positional: list[object]
     named: Json
 
     @cached_property
     def key(self) -> Hashable:
-        """Equal where the arguments are."""
+        """A key that is equal if the arguments are."""
         return _hashable(self.positional), _hashable(self.named)
 
     @cached_property
@@ -115,7 +115,7 @@ class _Arguments:
         return {compact(value) for value in (*self.positional, *self.named.values())}
 
     def has_all(self, other: "_Arguments") -> bool:
-        """Whether all arguments of another call are among these, by name, or else by value."""
+        """Whether these contain all arguments of another call, by name, or else by value."""
         is_named = other.named.items() <= self.named.items()
         return is_named and all(compact(value) in self.values for value in other.positional)
 
@@ -150,7 +150,7 @@ Piece = str | Reasoning | ToolCall | ToolResult  # of a message's content
 
 @dataclass(slots=True)
 class Message:
-    """One message, with the tool calls and results within."""
+    """A message, with the tool calls and results in it."""
 
     role: Role
     text: str = ""
@@ -160,31 +160,31 @@ class Message:
 
     @property
     def thought(self) -> str:
-        """The reasoning, then the text."""
+        """Return the reasoning, then the text."""
         return joined([self.reasoning, self.text])
 
 
 def joined(parts: list[str]) -> str:
-    """Texts with a newline between, without the empty ones."""
+    """Join texts by newlines, without empty ones."""
     return "\n".join(filter(None, parts))
 
 
 def compact(value: object) -> str:
-    """JSON without spaces, with its keys in their order and its letters as they are."""
+    """Return JSON without spaces, with its keys in order and its letters unescaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def as_text(value: object) -> str:
-    """A text as it is, any other value as compact JSON."""
+    """Return a text unchanged, any other value as compact JSON."""
     return str(value) if isinstance(value, str) else compact(value)
 
 
 def parse_json(value: object) -> object:
-    """The value of a text that is JSON; anything else as it is.
+    """Return the value of a text that is JSON; anything else unchanged.
 
     Raises:
-        CutContentError: it is a `JsonText`, and breaks off.
-        TooLargeError: it passes a limit.
+        CutContentError: a `JsonText` breaks off.
+        TooLargeError: the value exceeds a limit.
     """
     if not isinstance(value, str):
         return value
@@ -198,23 +198,23 @@ def parse_json(value: object) -> object:
 
 
 def as_object(value: object) -> Json:
-    """An object as it is; empty if the value is none."""
+    """Return an object unchanged; an empty one for any other value."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def object_in(value: object) -> Json:
-    """An object, or a text that is one in JSON; empty if the value is neither."""
+    """Return an object, or parse one from JSON; an empty one for any other value."""
     return as_object(parse_json(value))
 
 
 def list_in(value: object) -> list[object]:
-    """A list, or a text that is one in JSON; empty if the value is neither."""
+    """Return a list, or parse one from JSON; an empty one for any other value."""
     items = parse_json(value)
     return cast("list[object]", items) if isinstance(items, list) else []
 
 
 def parse_json_deep(value: object) -> object:
-    """A value with all texts within that are JSON parsed."""
+    """Return a value with all JSON in its texts parsed."""
     parsed = parse_json(value)
     if isinstance(parsed, dict):
         items = cast("dict[str, object]", parsed).items()
@@ -225,9 +225,9 @@ def parse_json_deep(value: object) -> object:
 
 
 def wrapped_arguments(value: object) -> tuple[list[object], Json] | None:
-    """The positional and the named arguments in what decorators record of a function's call.
+    """Return the positional and named arguments that decorators record of a function's call.
 
-    They write `{"args": [...], "kwargs": {...}}`; a tool may well have a parameter named `args`,
+    They write `{"args": [...], "kwargs": {...}}`. A tool may well have a parameter named `args`,
     but hardly one named `kwargs`.
     """
     payload = object_in(value)
@@ -240,7 +240,7 @@ def wrapped_arguments(value: object) -> tuple[list[object], Json] | None:
 
 
 def bare_arguments(value: object) -> object:
-    """Arguments without that wrapper; as they are where they have none, or are of both kinds."""
+    """Return arguments without that wrapper; unchanged if there is none, or both kinds occur."""
     args, kwargs = wrapped_arguments(value) or ([], None)
     if kwargs is None or (args and kwargs):
         return value
@@ -259,7 +259,7 @@ def _parted(arguments: object) -> _Arguments:
 
 
 def first_of(payload: Json, *names: str) -> Any:
-    """The value of the first of these keys that an object has, may it be None."""
+    """Return the value of the first of these keys in an object; it may be None."""
     return next((payload[name] for name in names if name in payload), None)
 
 
@@ -280,24 +280,24 @@ _TEXTS = ("", "text", "input_text", "output_text", "refusal", "summary_text")
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content: a text, or parts of which some are texts."""
+    """Return the text of a message's content: a text, or parts that may be texts."""
     return joined([text_of_part(part) for part in parts_of(content)])
 
 
 def parts_of(content: object) -> list[object]:
-    """The parts of a content, which may be one by itself."""
+    """Return the parts of a content, which may be a single part."""
     if content is None:
         return []
     return cast("list[object]", content) if isinstance(content, list) else [content]
 
 
 def kind_of(part: object) -> str:
-    """A part's type, with the AI SDK's `tool-call` as `tool_call`."""
+    """Return a part's type; the AI SDK's `tool-call` becomes `tool_call`."""
     return str(as_object(part).get("type") or "").replace("-", "_")
 
 
 def text_of_part(part: object) -> str:
-    """A part's text; empty where it is none."""
+    """Return a part's text; empty if it has none."""
     if isinstance(part, str):
         return part
     payload = as_object(part)
@@ -309,12 +309,12 @@ def text_of_part(part: object) -> str:
 
 
 def first_id(part: Json, *names: str) -> str:
-    """The first of these ids that an object has; empty where it has none."""
+    """Return the first of these ids in an object; empty if it has none."""
     return id_text(next((part[name] for name in names if part.get(name)), None))
 
 
 def plain(content: object) -> object:
-    """A tool's result without what is around its text, where it is nothing but text parts."""
+    """Unwrap the text of a tool's result that only consists of text parts."""
     content = _legible(content)
     parts = parts_of(content)
     is_text = parts and all(as_object(part).get("type") == "text" for part in parts)
@@ -322,7 +322,7 @@ def plain(content: object) -> object:
 
 
 def _legible(content: object) -> object:
-    """A result without what only the model's provider can read, where it ran the tool."""
+    """Return a result without what only the model's provider can read, if it ran the tool."""
     if isinstance(content, list):
         return [_legible(item) for item in cast("list[object]", content)]
     result = as_object(content)
@@ -332,5 +332,5 @@ def _legible(content: object) -> object:
 
 
 def id_text(value: object) -> str:
-    """An id as text; empty where there is none."""
+    """Return an id as text; empty if there is none."""
     return "" if value is None else as_text(value)

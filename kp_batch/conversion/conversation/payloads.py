@@ -1,4 +1,4 @@
-"""Finds the messages, and the question, in payloads: JSON of many shapes."""
+"""Finds the messages and the question in payloads: JSON of many shapes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.vendors import ANY, Readers, message_of, unwrapped
 
-# The keys where messages, or the question, may be, the best first.
+# The keys that may contain messages, or the question, the best first.
 _MESSAGES = (
     *("messages", "contents", "new_message", "message", "output", "choices", "generations"),
     *("candidates", "content", "input", "inputs", "query", "question", "prompt", "task", "kwargs"),
@@ -35,17 +35,17 @@ _NO_QUESTIONS = ("messages", "contents", "parts", "output", "answer")
 
 
 def messages_in(payload: object, readers: Readers = ANY) -> list[Message]:
-    """All messages in a payload, in their order; reasoning by itself joins the next one.
+    """Return all messages in a payload, in order; separate reasoning joins the next message.
 
     Args:
-        payload: JSON, or the text of it.
-        readers: those of the makers whose parts it may hold.
+        payload: JSON, as a value or as text.
+        readers: readers of the makers whose parts it may contain.
     """
     return with_reasoning(_messages(parse_json(payload), readers))
 
 
 def with_reasoning(told: Iterable[Message]) -> list[Message]:
-    """Messages in which reasoning by itself joins the next one."""
+    """Join separate reasoning with the next message."""
     messages: list[Message] = []
     for message in told:
         last = messages[-1] if messages else None
@@ -62,13 +62,13 @@ def _is_reasoning_alone(message: Message) -> bool:
 
 
 def asked_in(payload: object) -> list[Message]:
-    """What an agent is asked: the messages in its input, or else the text that this has."""
+    """Return what an agent is asked: the messages in its input, or else its text."""
     question = own_question_in(payload)
     return messages_in(payload) or ([Message("user", question)] if question else [])
 
 
 def messages_of(payload: object) -> list[Message]:
-    """The messages of a model's output; else all of it as one, with its role left out, or text."""
+    """Return the messages of a model's output; else all of it as one message."""
     output = parse_json(payload)
     if messages := messages_in(output):
         return messages
@@ -79,14 +79,14 @@ def messages_of(payload: object) -> list[Message]:
 
 
 def answer_of(payload: object) -> str:
-    """An output as text, without the object that LangChain's agents put it into."""
+    """Return an output as text, without the object that LangChain's agents wrap it in."""
     output = object_in(payload)
     text = output.get("output") if len(output) == 1 else None
     return text if isinstance(text, str) else as_text(payload)
 
 
 def result_in(payload: object) -> ToolResult | None:
-    """The result in a tool's message, which LangChain's tools give back; None if it is none."""
+    """Return the result in a tool message that LangChain's tools return; None if it is not one."""
     inner = unwrapped(object_in(payload))
     is_tools = "tool_call_id" in inner or "tool" in (inner.get("type"), inner.get("role"))
     message = message_of(inner) if is_tools else None
@@ -94,15 +94,15 @@ def result_in(payload: object) -> ToolResult | None:
 
 
 def without_role(value: object) -> Message | None:
-    """The assistant's message that an object is where its role is left out; None if it is none."""
+    """Return the assistant's message of an object without a role; None if it is not one."""
     message = message_of({**as_object(value), "role": "assistant"})
     return message if message and (message.thought or message.calls) else None
 
 
 def objective_in(payload: object) -> str:
-    """The first user message of a payload, or the text at one of the usual places; else ''.
+    """Return the first user message of a payload, or the text at a usual place; else ''.
 
-    A conversation whose question is not there has none: what was answered is no question.
+    A conversation without a question there has none: an answer is not a question.
     """
     value = parse_json(payload)
     messages = _messages(value, ANY)
@@ -114,9 +114,9 @@ def objective_in(payload: object) -> str:
 
 
 def own_question_in(payload: object) -> str:
-    """The question of a payload beside, or instead of, any messages; '' if it has none.
+    """Return the question of a payload that is not one of its messages; '' if there is none.
 
-    It is the payload, where that is a text, or the text at one of the usual places.
+    It is the payload itself, if that is a text, or the text at a usual place.
     """
     value = parse_json(payload)
     if isinstance(value, str):
@@ -131,14 +131,14 @@ def own_question_in(payload: object) -> str:
 
 
 def question_in(payload: object) -> str:
-    """As `objective_in`; of a payload without messages or any usual place, all of it as text."""
+    """As `objective_in`; a payload without messages or a usual place is all the question."""
     value = bare_arguments(parse_json(payload))
     is_told = value in _NOTHING or _messages(value, ANY)
     return objective_in(value) or ("" if is_told else as_text(value))
 
 
 def at_path(payload: object, path: str | None) -> str:
-    """The text at a path of keys and numbers, such as `input.messages.0.content`; '' if none."""
+    """Return the text at a path of keys and numbers, as `input.messages.0.content`; else ''."""
     if not path:
         return ""
     value = parse_json(payload)
@@ -185,7 +185,7 @@ def _messages(value: object, readers: Readers) -> list[Message]:
 
 
 def _pair(items: list[object]) -> Message | None:
-    """A message as LangChain's callers write it: its role, and the text."""
+    """Return a message as LangChain's callers write it: its role, and the text."""
     if len(items) != 2 or not all(isinstance(item, str) for item in items):
         return None
     role, text = map(str, items)

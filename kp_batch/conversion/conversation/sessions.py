@@ -1,7 +1,7 @@
-"""Sessions of coding agents: what a user types, and what the agent does then, line by line.
+"""Sessions of coding agents, line by line: what a user types, and what the agent does then.
 
-A tool's format makes a record of each line that counts, of the parts that become steps, and a turn
-is drafted of these.
+A tool's format makes a record of each line that counts, with the parts that become steps. A turn is
+drafted from these records.
 """
 
 import re
@@ -39,11 +39,11 @@ from kp_batch.conversion.model import (
 from kp_batch.conversion.rules import Rules
 from kp_batch.text import sortable, time_of
 
-WORDLESS = "turn without a text"  # whose prompt is a picture
+WORDLESS = "turn without a text"  # its prompt is a picture
 OTHERS = "turn of another session"
-LOST = "step without its prompt"  # whose line is missing, or damaged
-FORGOTTEN = "\0"  # which no trace is called
-_GIVEN = ("input", "arguments")  # to tools
+LOST = "step without its prompt"  # the prompt's line is missing, or damaged
+FORGOTTEN = "\0"  # no trace has this name
+_GIVEN = ("input", "arguments")  # keys of what tools are given
 _ENCRYPTED = ("encrypted_content",)
 _LEFT_OUT: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("base64", "image", "audio"), ("data",)),
@@ -58,7 +58,7 @@ _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "i
 
 @dataclass(frozen=True)
 class NamedTurn:
-    """A turn that is known by the name of its trace."""
+    """A turn that is only known by the name of its trace."""
 
     trace: str
 
@@ -67,17 +67,17 @@ class NamedTurn:
 class SessionFile:
     """A file, read from its first line on."""
 
-    by_session: bool  # whether a trace is all of it; else it is a turn
-    now: object = None  # the time of the line that is read; None if it has none
+    by_session: bool  # whether all of it is one trace; else each turn is
+    now: object = None  # time of the current line; None if it has none
     _at: str = ""  # the last time of a line that counts
-    _equals: Counter[str] = field(default_factory=Counter[str])  # records by what they are
-    _copied: SourceRecord | None = None  # the first prompt, where it is another session's
+    _equals: Counter[str] = field(default_factory=Counter[str])  # equal records, by content
+    _copied: SourceRecord | None = None  # the first prompt, if it is another session's
 
     def key(self, *what: object) -> dict[str, object]:
-        """The beginning of a record: its id and its time.
+        """Return the beginning of a record: its id and its time.
 
-        It is known by what it is, and by which of equal ones it is: lines that do not count may
-        come and go before it.
+        The id comes from its content, and its place among equal records. So lines that do not count
+        may be added or removed before it.
         """
         try:
             content = bounds.dump(what)
@@ -89,7 +89,7 @@ class SessionFile:
         return {"id": f"{digest} {self._equals[digest]}", "time": self._at}
 
     def begin(self, record: SourceRecord, *, is_copied: bool) -> Iterator[SourceRecord]:
-        """Begin a turn; of those that another session has, a trace has no more than the first."""
+        """Begin a turn; from a copied turn, a trace takes only the prompt."""
         if is_copied:
             self._copied = self._copied or record
             return
@@ -101,12 +101,12 @@ class SessionFile:
 
 @dataclass(frozen=True)
 class Injected:
-    """What a tool puts into the messages of its users, who see nothing of it.
+    """What a tool adds to its users' messages without showing it to them.
 
     Attributes:
-        elements: the names of elements, which go with all that they enclose.
-        openings: patterns of what a text begins with that is the tool's as a whole.
-        banner: a pattern of a sentence above an element, which goes with it.
+        elements: names of elements, which are removed with their content.
+        openings: patterns of beginnings; a text with one is the tool's as a whole.
+        banner: pattern of a sentence above an element, which is removed with it.
     """
 
     elements: tuple[str, ...]
@@ -123,18 +123,18 @@ class Injected:
         return re.compile("|".join(self.openings))
 
     def typed(self, content: object) -> str:
-        """What a user typed of a content."""
+        """Return what a user typed in a content."""
         return joined([self._typed(text_of_part(part)) for part in parts_of(content)])
 
     def _typed(self, text: str) -> str:
         rest = self.without_elements(text)
         begin = rest.lstrip()
-        cut = self._tag.match(begin)  # an element without an end has all the rest
-        is_cut = cut and not begin.startswith(" ", cut.end())  # as where somebody mentions its tag
+        cut = self._tag.match(begin)  # an element without an end extends to the end
+        is_cut = cut and not begin.startswith(" ", cut.end())  # if somebody mentions its tag, say
         return "" if self._opening.match(begin) or is_cut else rest
 
     def without_elements(self, text: str) -> str:
-        """A text without what the tool put into it; the same where that is nothing."""
+        """Return a text without what the tool added to it."""
         kept, begin, endless = list[str](), 0, set[str]()
         for tag in self._tag.finditer(text):
             end = f"</{tag[1]}>"
@@ -166,17 +166,17 @@ def prompt(  # noqa: PLR0913 (all that is known of a turn)
     fields: Json,
     is_copied: bool = False,
 ) -> dict[str, object]:
-    """The part of a record that begins a turn.
+    """Return the part of a record that begins a turn.
 
     Args:
         text: what was typed.
-        root: the turn's id.
-        session: its session's id.
-        version: of the agent.
-        time: when the turn began, as the line has it.
-        fields: what rules may name, the folder `cwd` among them, of which the project is the last
-            part; only texts that are not empty count.
-        is_copied: whether another session has this turn: then only its text counts.
+        root: id of the turn.
+        session: id of its session.
+        version: version of the agent.
+        time: time of the line.
+        fields: fields that rules may name, including the folder `cwd`, whose last part is the
+            project; only texts that are not empty count.
+        is_copied: whether another session has this turn; then only its text counts.
     """
     project = PurePath(str(fields.get("cwd") or "").replace("\\", "/")).name  # of any system
     named = {"project": project, **fields}
@@ -186,9 +186,9 @@ def prompt(  # noqa: PLR0913 (all that is known of a turn)
 
 
 def copy(id_: str, of: str, line: int) -> SourceRecord:
-    """The record that a turn of this id is a copy of another one.
+    """Return a record which says that the turn of this id is a copy of another one.
 
-    A copy of the copy names this id alone as its origin, wherever and whenever it is read.
+    A copy of a copy names the same origin, wherever and whenever it is read.
     """
     return SourceRecord(id_, {"id": of, "time": "", "role": "copy"}, line)
 
@@ -196,13 +196,13 @@ def copy(id_: str, of: str, line: int) -> SourceRecord:
 def call(
     name: object, arguments: object, call_id: object, namespace: object = ""
 ) -> dict[str, object]:
-    """A tool's call, as records have it.
+    """Return a tool's call, as records contain it.
 
     Args:
-        name: of the tool; `mcp__SERVER__NAME` is NAME on SERVER.
+        name: name of the tool; `mcp__SERVER__NAME` is NAME on SERVER.
         arguments: None if unknown.
-        call_id: its id.
-        namespace: `mcp__SERVER`, where the name lacks the server.
+        call_id: id of the call.
+        namespace: `mcp__SERVER`, if the name lacks the server.
     """
     tool, server = str(name or ""), str(namespace or "")
     if tool.startswith("mcp__") and "__" in tool[5:]:
@@ -213,7 +213,7 @@ def call(
 
 
 def result(content: object, call_id: object, has_failed: object) -> dict[str, object]:
-    """A tool's result, as records have it: without pictures and documents."""
+    """Return a tool's result, as records contain it: without pictures and documents."""
     if isinstance(content, list):
         parts = [part for part in parts_of(content) if kind_of(part) not in _PICTURES]
         is_text = all(kind_of(part).endswith("text") or isinstance(part, str) for part in parts)
@@ -223,7 +223,7 @@ def result(content: object, call_id: object, has_failed: object) -> dict[str, ob
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What a prompt tells of its turn; see `prompt`."""
+    """What a prompt records of its turn; see `prompt`."""
 
     root: str
     session: str
@@ -234,23 +234,23 @@ class Turn:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a call ended, told apart from its result."""
+    """How a call ended, recorded apart from its result."""
 
-    call: object  # its id
+    call: object  # id of the call
     failed: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line that counts, or a part of one, as its record has it.
+    """A line that counts, or a part of one, as in its record.
 
     Attributes:
-        id: what it is known by, with its role.
-        order: what lines are sorted by: when its file began, or else its time.
-        text: which no other line repeats, unlike `texts`; likewise `reasoning` and `thinking`.
-        message: of which it is a part; None if it is a message by itself.
-        turn: that it begins.
-        is_copied: whether that is another session's turn: then only its text counts.
+        id: its id, with its role.
+        order: sort key of lines: when its file began, or else its time.
+        text: a text that no other line repeats, unlike `texts`; so are `reasoning` and `thinking`.
+        message: message that it is a part of; None if it is a message by itself.
+        turn: turn that it begins.
+        is_copied: whether the turn is another session's; then only its text counts.
     """
 
     id: str
@@ -271,7 +271,7 @@ class Line:
 
     @classmethod
     def of(cls, record: Json) -> "Line":
-        """The line of a record."""
+        """Make the line of a record."""
         is_end, time = record["role"] == "end", record["time"]
         return cls(
             id=record["id"],
@@ -326,12 +326,12 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules, *, framewor
 
 
 def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
-    """The lines in their order, each once: of several contents of one, the earliest in time.
+    """Return the lines in order, each once; of different contents, the earliest in time.
 
-    A copy has the time of its original, or that of its making. Of equal times it is the one read
-    last. Of a prompt that sessions share it is the upper one: a session that goes on with another
-    one has a title above what it has copied. Of two in the same line it is one whatever is read
-    first.
+    A copy has the time of its original, or of the copying. At equal times, the one read last
+    counts. If sessions share a prompt, the upper one counts: a session that continues another one
+    has a title above the copied lines. If both are in the same line, the order of reading does not
+    matter.
     """
     lines: dict[tuple[str, str, bool], tuple[int, Line]] = {}
     for record in records:
@@ -350,8 +350,8 @@ def _session(line: Line) -> str:
 
 
 def _messages(lines: Iterable[Line]) -> list[Message]:
-    """The messages: several lines may be parts of one, which has the place of the first."""
-    failed: dict[object, bool] = {}  # by the calls' ids
+    """Return the messages; a message of several lines has the place of its first line."""
+    failed: dict[object, bool] = {}  # by id of the call
     messages: dict[object, list[Line]] = {}
     for line in lines:
         if line.ended:
@@ -378,7 +378,7 @@ def _message(lines: Sequence[Line], failed: Mapping[object, bool]) -> Message:
 
 
 def _calls(lines: Iterable[Line]) -> tuple[ToolCall, ...]:
-    """The calls of a message: where the first of copies stands, as the last one has it."""
+    """Return the calls of a message; a repeated call has its first place and last content."""
     calls: dict[object, ToolCall] = {}
     for each in (call for line in lines for call in line.calls):
         calls[each.id or len(calls)] = each
@@ -386,14 +386,14 @@ def _calls(lines: Iterable[Line]) -> tuple[ToolCall, ...]:
 
 
 def session_of(path: PurePath) -> str:
-    """The name of a file's session: its own, without endings."""
+    """Return the name of a file's session: the file's name without endings."""
     return path.name.partition(".")[0]
 
 
 def without_pictures(value: Any) -> Any:
-    """A value of JSON without the bytes of pictures and documents, and what is encrypted.
+    """Remove the bytes of pictures and documents, and encrypted values, from JSON.
 
-    What a tool is given stays as it is.
+    What a tool is given stays unchanged.
     """
     if isinstance(value, list):
         return [without_pictures(each) for each in cast("list[Any]", value)]

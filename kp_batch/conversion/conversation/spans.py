@@ -1,8 +1,8 @@
-"""The tree of a trace's spans, whatever system they come from, and the draft that it comes to.
+"""Builds the tree of a trace's spans, for all systems, and the draft made from it.
 
-A format makes spans of its rows. Here they are put in order, and their contents counted once: a
-call of a model within a call of a model, with no run of a tool or of an agent between them, is the
-same call, of which the outer span counts.
+A format makes spans of its rows. Here they are ordered, and each content is counted once. A model's
+call may contain another one, with no run of a tool or an agent between them. Then both are the same
+call, and the outer span counts.
 """
 
 from bisect import bisect_right
@@ -41,11 +41,11 @@ from kp_batch.text import time_of, time_of_ns, us_of
 
 @dataclass(slots=True)
 class ModelCall:
-    """A call of a model: the messages of its input, and those it answered with.
+    """A call of a model: the messages of its input and of its answer.
 
     Attributes:
-        may_wrap: whether only its messages say so: then it may as well be around such calls, as
-            cycles and swarms are, and counts where none is within it.
+        may_wrap: whether only its messages show that it is one. It may then also wrap such calls,
+            as cycles and swarms do, and counts only if it contains none.
     """
 
     prompt: Sequence[Message] = ()
@@ -55,7 +55,7 @@ class ModelCall:
 
 @dataclass(slots=True)
 class ToolRun:
-    """A run of a tool; of a retriever, which may be how another tool works."""
+    """A run of a tool, or of a retriever, which may be how another tool works."""
 
     call: ToolCall
     result: ToolResult
@@ -64,15 +64,15 @@ class ToolRun:
 
 @dataclass(slots=True)
 class AgentRun:
-    """A run of an agent, of which the messages count where it has no call of a model.
+    """A run of an agent; its messages count only if it contains no call of a model.
 
-    Its answer stands after all spans within it: it rests on what tools have found.
+    Its answer comes after all spans within it, because it depends on what tools have found.
     """
 
     prompt: Sequence[Message] = ()
     answer: Sequence[Message] = ()
-    name: str = ""  # of the agent
-    is_chain: bool = False  # any, which is an agent where there are tools, and else no part of one
+    name: str = ""  # name of the agent
+    is_chain: bool = False  # any chain: an agent if it contains tools
 
 
 SpanContent = ModelCall | ToolRun | AgentRun
@@ -80,30 +80,30 @@ SpanContent = ModelCall | ToolRun | AgentRun
 
 @dataclass(slots=True)
 class Span:
-    """One span of a trace."""
+    """A span of a trace."""
 
     id: str
     parent: str | None  # '' for a root, None if unknown
     start: int | None  # in nanoseconds after 1970
     end: int | None
-    has_ended: bool = True  # no more of it is to come
-    content: SpanContent | None = None  # None: it is no part of an agent
+    has_ended: bool = True  # whether it is complete
+    content: SpanContent | None = None  # None if it is not part of an agent
     input: object = None  # as its system has it
-    attributes: Json = field(default_factory=dict[str, Any])  # that may tell what its model has
-    sequence: str = ""  # sorts spans that start at once, where their system does
-    scores: Sequence[Score] = ()  # which count where it is a root, or the last one
+    attributes: Json = field(default_factory=dict[str, Any])  # may contain instructions and tools
+    sequence: str = ""  # sorts spans that start at once, if their system does
+    scores: Sequence[Score] = ()  # count if it is a root, or the last span
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     origin: Origin = field(default_factory=Origin)
-    release: str | None = None  # of the program, where its agent has no version
+    release: str | None = None  # of the program, if its agent has no version
 
 
 def latest(rows: Iterable[Json], version: Callable[[Json], Any]) -> list[Json]:
-    """Each row once, where exports repeat it: of the greatest version, the last."""
+    """Return each row once, though exports repeat it: the last of the greatest version."""
     return list({row["id"]: row for row in sorted(rows, key=version)}.values())
 
 
 def nanoseconds(text: object) -> int | None:
-    """The time of a text in nanoseconds after 1970; None if it is none."""
+    """Return the time of a text in nanoseconds after 1970; None if it is not a time."""
     time = time_of(text)
     return None if time is None else us_of(time) * 1_000
 
@@ -111,13 +111,13 @@ def nanoseconds(text: object) -> int | None:
 def rooted(
     rows: Sequence[Json], parent: str, is_root: Callable[[Json], bool], rules: Rules
 ) -> Sequence[Json]:
-    """The rows of a trace's spans; the topmost as roots, if none is one and no more is to come.
+    """Return the rows of a trace's spans; the topmost become roots if no root is to come.
 
     Args:
-        rows: each with its `id`.
-        parent: the key of the parent's id.
+        rows: rows, each with its `id`.
+        parent: key of the parent's id.
         is_root: whether a row is a root.
-        rules: whether more is to come.
+        rules: say whether more is to come.
     """
     if rules.root != "topmost_at_once" or any(map(is_root, rows)):
         return rows
@@ -126,13 +126,13 @@ def rooted(
 
 
 def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Score] = ()) -> Drafted:
-    """The draft of a trace, of its spans.
+    """Draft a trace from its spans.
 
     Args:
-        trace: its native id.
-        spans: each once, in any order.
-        rules: what is a recovery, and where the objective is.
-        scores: of the trace as a whole.
+        trace: native id of the trace.
+        spans: spans, each once, in any order.
+        rules: decide what is a recovery, and where the objective is.
+        scores: scores of the trace as a whole.
     """
     tree = _Tree(spans)
     name = f"kp:trace:{trace}"
@@ -170,11 +170,11 @@ class _Tree:
     """The spans of a trace in the order of time.
 
     Attributes:
-        spans: all of them; of those that start at once, after what they are within, those first
-            that ended first.
-        roots: those that are within no other. What is within a span that is not here, as filters
-            drop some, is within the last of these that started before it.
-        heads: the roots, then all: the order in which the trace's own fields are looked for.
+        spans: all spans. Of those that start at once, outer ones come first, then those that ended
+            first.
+        roots: spans without a parent. A span whose parent is missing, because a filter dropped it,
+            belongs to the last root that started before it.
+        heads: the roots, then all spans: the order of search for the trace's own fields.
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -191,7 +191,7 @@ class _Tree:
         self._answered = self._above_answers()
 
     def _adopt(self) -> None:
-        """Put what is within a span that is not here into a root."""
+        """Put spans whose parent is missing into a root."""
         spans = self._by_id.values()
         roots = sorted(
             (span for span in spans if span.id and span.parent == ""), key=lambda x: x.start or 0
@@ -204,7 +204,7 @@ class _Tree:
 
     @property
     def input(self) -> object:
-        """The input of the first root that has one, or else of an agent before all that it does."""
+        """Return the input of the first root that has one, or else of the agent before its work."""
         before = takewhile(
             lambda span: not isinstance(span.content, ModelCall | ToolRun), self.spans
         )
@@ -213,7 +213,7 @@ class _Tree:
         return next((given for given in inputs if given not in (None, "")), None)
 
     def counts(self, span: Span) -> bool:
-        """Whether a span has content that no other one has."""
+        """Whether a span has content that no other span has."""
         content = span.content
         if isinstance(content, ModelCall):
             return not self._wraps_calls(span) and not self._is_within_same_call(span)
@@ -222,7 +222,7 @@ class _Tree:
         return content is not None and span.id not in self._answered
 
     def contents(self) -> Iterator[SpanContent]:
-        """What counts, in order: agents at their start, and once more with their answer."""
+        """Yield the contents that count, in order; an agent's comes again at its answer."""
         answers = list[tuple[int, int, AgentRun]]()
         for place, span in enumerate(self.spans):
             content = span.content if self.counts(span) else None
@@ -230,7 +230,7 @@ class _Tree:
                 before, answer = _parted(_own(content.answer, content.prompt))
                 yield AgentRun(content.prompt, before)
                 answer = [message for message in answer if message.text not in self._said]
-                if answer:  # of agents within each other the inner one answers first
+                if answer:  # of nested agents, the inner one answers first
                     heappush(answers, (self._lasts[span.id], -place, AgentRun(answer=answer)))
             elif content:
                 yield content
@@ -239,14 +239,14 @@ class _Tree:
 
     @cached_property
     def _said(self) -> set[str]:
-        """The texts that calls of models have answered with, which agents repeat."""
+        """The texts of models' answers, which agents repeat."""
         calls = (span.content for span in self.calls if self.counts(span))
         told = (call.answer for call in calls if isinstance(call, ModelCall))
         return {message.text for answer in told for message in answer if message.text}
 
     @cached_property
     def _lasts(self) -> dict[str, int]:
-        """The place of the last span within each one, or of its own."""
+        """The place of the last span within each span, or its own."""
         lasts: dict[str, int] = {}
         for place, span in reversed([*enumerate(self.spans)]):
             for outer in chain([span], self._above(span)):
@@ -258,7 +258,7 @@ class _Tree:
     def _is_within_same_call(self, span: Span) -> bool:
         for outer in self._above(span):
             if isinstance(outer.content, ToolRun | AgentRun):
-                return False  # which makes calls of its own
+                return False  # it makes calls of its own
             if outer.content and has_content(outer.content.answer) and not self._wraps_calls(outer):
                 return True
         return False
@@ -275,7 +275,7 @@ class _Tree:
         return isinstance(outer, ToolRun) and run.call.is_same_as(outer.call)
 
     def _above(self, span: Span) -> Iterator[Span]:
-        """The span around it, the one around that, and so on; sources have circles."""
+        """Yield the spans around a span, the inner ones first; sources contain cycles."""
         seen = {span.id}
         parent = self._by_id.get(span.parent or "")
         while parent and parent.id not in seen:
@@ -284,7 +284,7 @@ class _Tree:
             parent = self._by_id.get(parent.parent or "")
 
     def _above_answers(self) -> set[str]:
-        """The ids of the spans with an answer below them that no tool has asked for."""
+        """The ids of the spans with an answer below them that no tool asked for."""
         above: set[str] = set()
         for span in self.spans:
             content = span.content
@@ -304,7 +304,7 @@ class _Tree:
         ordered: dict[str, Span] = {}
         for span in sorted(self._by_id.values(), key=place):
             parent = self._by_id.get(span.parent or "")
-            if not parent or starts[parent.id] != starts[span.id]:  # as most do
+            if not parent or starts[parent.id] != starts[span.id]:  # the usual case
                 ordered[span.id] = span
                 continue
             at_once = [span]
@@ -317,7 +317,7 @@ class _Tree:
         return list(ordered.values())
 
     def _starts(self) -> dict[str, int]:
-        """When each span started, or else the one around it."""
+        """When each span started, or else the span around it."""
         spans = self._by_id.values()
         starts = {span.id: span.start for span in spans if span.start is not None}
         for span in spans if len(starts) < len(spans) else ():
@@ -339,7 +339,7 @@ def has_content(messages: Sequence[Message]) -> bool:
 
 
 def _own(answer: Sequence[Message], prompt: Sequence[Message]) -> Sequence[Message]:
-    """An agent's messages, without those of what it was given that it repeats before them."""
+    """Return an agent's messages, without the prompt if they repeat it at the beginning."""
     before = [message for message in prompt if message.role == "assistant"]
     places = [place for place, each in enumerate(answer) if each.role == "assistant"]
     if before and len(places) > len(before):
@@ -349,7 +349,7 @@ def _own(answer: Sequence[Message], prompt: Sequence[Message]) -> Sequence[Messa
 
 
 def _parted(answer: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
-    """An agent's messages up to the last call or result; and its answer, which follows."""
+    """Split an agent's messages after the last call or result; the rest is its answer."""
     places = (place for place, each in enumerate(answer, 1) if each.calls or each.results)
     begin = max(places, default=0)
     return answer[:begin], answer[begin:]
@@ -374,15 +374,15 @@ def _transcript(tree: _Tree, rules: Rules) -> Transcript:
 
 
 def _tells_runs(content: ModelCall | AgentRun) -> bool:
-    """Whether results in an answer are of tools whose spans come at their own time.
+    """Whether results in an answer come from tools that have spans of their own.
 
-    Those in an answer of a model itself are of tools that its provider runs, which have no spans.
+    Tools whose results are in a model's own answer run at its provider, and have no spans.
     """
     return not isinstance(content, ModelCall) or content.may_wrap
 
 
 def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
-    """A call and its result, which may be within a message."""
+    """Return a call and its result, which may be in a message."""
     call, result = content.call, content.result
     if inner := result_in(result.content):
         failed = result.failed or inner.failed
@@ -392,13 +392,13 @@ def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
 
 
 def _start(tree: _Tree) -> datetime | None:
-    """When the root started, or else the first span that has a time."""
+    """Return the start of the root, or else of the first span that has a time."""
     times = (time_of_ns(head.start) for head in tree.heads if head.start is not None)
     return next(filter(None, times), None)
 
 
 def _end(tree: _Tree) -> datetime | None:
-    """When the last root ended, or else the last span that has a time."""
+    """Return the end of the last root, or else of the last span that has a time."""
     lasts = (span.start if span.end is None else span.end for span in tree.spans)
     return _latest(root.end for root in tree.roots) or _latest(lasts)
 
@@ -409,15 +409,15 @@ def _latest(times: Iterable[int | None]) -> datetime | None:
 
 
 def _question(tree: _Tree) -> str:
-    """The root's input, where no user asks anything; or that of the earliest span that has one."""
+    """Return the question, if no user message asks one: a root's input, or the earliest span's."""
     inputs = (span.input for span in tree.spans if not isinstance(span.content, ToolRun))
     return question_in(tree.input) or next(filter(None, map(objective_in, inputs)), "")
 
 
 def _scores(tree: _Tree, of_trace: Iterable[Score]) -> dict[str, float]:
-    """The latest of each name: those of the trace, the roots, the last span and model's call.
+    """Return the latest score of each name: of the trace, the roots, the last span and model call.
 
-    The last ones count since evaluations belong to what was generated.
+    The last span and call count because evaluations belong to what was generated.
     """
     judged = {span.id: span for span in (*tree.calls[-1:], tree.spans[-1], *tree.roots)}
     scores = [*of_trace, *(score for span in judged.values() for score in span.scores)]
@@ -425,7 +425,7 @@ def _scores(tree: _Tree, of_trace: Iterable[Score]) -> dict[str, float]:
 
 
 def _fields(tree: _Tree) -> dict[str, Sequence[str]]:
-    """The values of each field of the first span that has it, roots before all others."""
+    """Return the values of each field from the first span that has it, roots first."""
     fields: dict[str, Sequence[str]] = {}
     for span in tree.heads:
         for name, values in span.fields.items():

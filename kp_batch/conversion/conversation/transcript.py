@@ -1,7 +1,7 @@
 """A trace's objective and steps, from messages and tools in the order of time, each counted once.
 
-What a system records of an agent repeats itself: the input of each call of a model has all messages
-before it, and a tool call is in a message, in a span of its own, and in later messages.
+Systems record the same content several times: the input of each call of a model has all earlier
+messages. A tool call is in a message, in a span of its own, and in later messages.
 """
 
 from collections import Counter, defaultdict
@@ -29,37 +29,37 @@ _FIELDS = dict.fromkeys(
 
 @dataclass
 class Transcript:
-    """Takes messages and tools in their order."""
+    """Collects messages and tools in their order."""
 
     recovery: bool = False  # whether the first thought after a failed tool is an error recovery
     objective: str = ""  # the first user message
-    system: str = ""  # what the system says at first, which is no step
+    system: str = ""  # the first system message, which is not a step
     steps: list[Step] = field(default_factory=list[Step])
     _users: Counter[str] = field(default_factory=Counter)
     _results: Counter[str] = field(default_factory=Counter)
     _open: WaitingCalls = field(default_factory=WaitingCalls)  # in a message, and not run yet
     _ahead: WaitingCalls = field(default_factory=WaitingCalls)  # run, and in no message yet
-    _silent: list[ToolCall] = field(default_factory=list[ToolCall])  # of these, without a result
-    _called: Counter[str] = field(default_factory=Counter)  # calls by their ids
-    _answered: Counter[str] = field(default_factory=Counter)  # likewise, with a result
+    _silent: list[ToolCall] = field(default_factory=list[ToolCall])  # among these, without a result
+    _called: Counter[str] = field(default_factory=Counter)  # calls by id
+    _answered: Counter[str] = field(default_factory=Counter)  # calls with a result, by id
     _contents: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # of these results
-    # By the identity of a call that waits, itself, and its steps: its id may be told later.
+    # A waiting call and its steps, by the call's identity: its id may come later.
     _steps_of: dict[int, tuple[ToolCall, list[Step]]] = field(default_factory=dict)
     _nameless: Counter[str] = field(default_factory=Counter)  # results without an id
     _failed: bool = False
-    _has_question: bool = False  # whether the objective is one that the root was asked
-    _asked: int = 0  # how often the first messages that have the question itself have it
-    _is_first: bool = False  # whether none was given anything by a user yet
+    _has_question: bool = False  # whether the objective was asked at the root
+    _asked: int = 0  # how often the first messages that have the question have it
+    _is_first: bool = False  # whether no user input has come yet
 
     def ask(self, question: str, messages: Iterable[Message]) -> None:
-        """Take what the root was given, before all else: its own question, if it has one."""
+        """Add what the root was given, before all else: its own question, if it has one."""
         self.objective = question
         self._has_question = self._is_first = bool(question)
         self.add_prompt(messages)
         self._has_question = self._is_first = bool(self.objective)
 
     def add_conversation(self, messages: Iterable[Message]) -> None:
-        """Take a conversation, in which nothing is repeated."""
+        """Add a conversation in which nothing is repeated."""
         messages = [*messages]
         self._heed(messages)
         for message in messages:
@@ -72,7 +72,7 @@ class Transcript:
                 self._add_user(message.text)
 
     def add_answer(self, message: Message) -> None:
-        """Take an assistant's message: a thought, and tool calls."""
+        """Add an assistant's message: a thought, and tool calls."""
         if message.thought:
             kind = "error_recovery" if self._failed else "thought"
             self._add(kind, "assistant", content=message.thought)
@@ -92,7 +92,7 @@ class Transcript:
             self._observe(result)
 
     def add_prompt(self, messages: Iterable[Message]) -> None:
-        """Take the new messages of users and results of tools in the input of a model's call."""
+        """Add the new user messages and tool results in the input of a model's call."""
         messages = [*messages]
         self._heed(messages)
         if self._has_question and (before := self._said_before(messages)):
@@ -112,10 +112,10 @@ class Transcript:
                     self._add_user(message.text)
 
     def add_tool_run(self, call: ToolCall, result: ToolResult) -> None:
-        """Take the run of a tool: its call, unless a message had it, and its result.
+        """Add the run of a tool: its call, unless a message had it, and its result.
 
-        Spans tell arguments as a function takes them, and often no id: of a call that waits for its
-        result the name has to do.
+        Spans record arguments as a function takes them, and often no id. If a call waits for its
+        result, its name must be enough then.
         """
         asked = self._open.take(call, 1, self._is_answered)
         if not asked:
@@ -131,20 +131,20 @@ class Transcript:
         self._identify(asked or call, call_id)
 
     def _identify(self, call: ToolCall, call_id: str) -> None:
-        """Name the steps of a call by its id, where it had none before."""
+        """Set the id of a call on its steps, if it had none before."""
         _, steps = self._steps_of[id(call)]
         for step in steps:
             step["call_id"] = step["call_id"] or call_id or None
 
     def _heed(self, messages: Iterable[Message]) -> None:
-        """Take what the system says, unless it has said something before."""
+        """Add the system message, unless there was one before."""
         if not self.system:
             self.system = joined([each.text for each in messages if each.role == "system"])
 
     def _recognise(self, result: ToolResult) -> None:
-        """Take a result for one that had no id before, if it has one that no call has."""
+        """Assign a result's id to a call without one, if no call has this id."""
         if not result.id or self._called[result.id] or self._results[f"id {result.id}"]:
-            return  # as most are, which are given to a model again and again
+            return  # the usual case: results are given to a model again and again
         content = _content(result)
         if self._nameless[content]:
             self._nameless[content] -= 1
@@ -155,15 +155,15 @@ class Transcript:
         return bool(call_id) and self._answered[call_id] < self._called[call_id]
 
     def _is_of_another_call(self, result: ToolResult) -> bool:
-        """Whether a result is none that was told of calls of its id, and one of these waits."""
+        """Whether a result is new for the calls of its id, and one of these waits."""
         known = self._contents.get(result.id)
         return bool(known) and self._waits(result.id) and _content(result) not in known
 
     def _said_before(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages up to the question: those of the turns before, which other traces have.
+        """Return the messages up to the question: they belong to earlier turns, in other traces.
 
-        Where no message is the question, the last one with it within counts, or else the last. It
-        may have been asked in a turn before, and a user may say the same again.
+        If no message equals the question, the last message that contains it counts, or else the
+        last message. An earlier turn may have asked it too, and a user may repeat it.
         """
         question = self.objective.strip()
         texts = [message.text.strip() if message.role == "user" else "" for message in messages]
@@ -177,7 +177,7 @@ class Transcript:
         return messages[: same[-1] + 1] if same else ()
 
     def _remember(self, messages: Iterable[Message]) -> None:
-        """Count messages as told; their results, too, unless they may be of this trace's calls."""
+        """Count messages as seen; results too, unless they may belong to this trace's calls."""
         users: dict[str, int] = defaultdict(int)
         results: dict[str, int] = defaultdict(int)
         for message in messages:
@@ -187,7 +187,7 @@ class Transcript:
                 if not self._called or (result.id and not self._called[result.id]):
                     key = _key(result)
                     results[key] += 1
-                    if results[key] > self._results[key]:  # else it is known
+                    if results[key] > self._results[key]:  # otherwise it is known
                         self._contents.setdefault(result.id, set()).add(_content(result))
         for known, told in ((self._users, users), (self._results, results)):
             for key, times in told.items():
@@ -208,7 +208,7 @@ class Transcript:
         self._failed = self._failed or (self.recovery and result.failed)
         if result.content is None:
             return
-        # Repeated, it may have lost its id, or gained one: see `add_answer`.
+        # A repeated one may have lost or gained its id: see `add_answer`.
         content = _content(result)
         for key in {f"id {result.id}" if result.id else content, content}:
             self._results[key] += 1
@@ -231,7 +231,7 @@ class Transcript:
 
 
 def _key(result: ToolResult) -> str:
-    """What tells whether a result is repeated."""
+    """Return a key that repeated results share."""
     return f"id {result.id}" if result.id else _content(result)
 
 

@@ -1,4 +1,4 @@
-"""Calls that wait to be told once more: by the run of a tool, or by a message."""
+"""Calls that were recorded once, and are expected again: in a tool's run, or in a message."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -10,29 +10,29 @@ from kp_batch.conversion.conversation.messages import ALIKE, ToolCall
 class WaitingCalls:
     """Calls in their order, each of which is taken once.
 
-    Thousands may wait at once: one of the same id, or of the same arguments, is found without a
-    look at the others.
+    Thousands may wait at once. A call of the same id, or with the same arguments, is found without
+    comparing the others.
     """
 
     def __init__(self) -> None:
-        self._calls: list[ToolCall | None] = []  # None where one was taken
+        self._calls: list[ToolCall | None] = []  # None for a taken call
         self._waiting = 0
 
     def add(self, call: ToolCall) -> None:
-        """Have a call wait."""
+        """Add a waiting call."""
         self._calls.append(call)
         self._waiting += 1
 
     def take(
         self, call: ToolCall, least: int, is_answered: Callable[[ToolCall], bool] = lambda _: False
     ) -> ToolCall | None:
-        """Remove what most likely is the same call, the first of several; None if nothing is.
+        """Remove and return the most likely same call, the first of several; None if there is none.
 
         Args:
-            call: what is told now.
-            least: how likely it has to be; see `ToolCall.likeness`.
-            is_answered: whether one has its result by now. Then others come first, and the name
-                alone is not enough.
+            call: the call that was recorded again.
+            least: minimal likeness; see `ToolCall.likeness`.
+            is_answered: whether a call already has its result. Such calls come last, and for them
+                the name alone is not enough.
         """
         if not self._waiting:
             return None
@@ -70,12 +70,12 @@ class WaitingCalls:
             if rank[0] >= (least if rank[1] else ALIKE) and rank > best:
                 best, found = rank, place
                 if rank[0] >= ALIKE and rank[1]:
-                    break  # those of the same arguments were looked at before
+                    break  # calls with the same arguments were compared before
         return found
 
 
 class _Index:
-    """The places of calls that wait, by what is asked for; no call is looked at before that."""
+    """The places of waiting calls, by a key; a call's key is only computed at a search."""
 
     def __init__(
         self, calls: Sequence[ToolCall | None], key: Callable[[ToolCall], Hashable]
@@ -84,7 +84,7 @@ class _Index:
         self._places = defaultdict[Hashable, deque[int]](deque)
 
     def of(self, call: ToolCall) -> Iterator[int]:
-        """The places of those with the same key."""
+        """Yield the places of calls with the same key."""
         for place in range(self._seen, len(self._calls)):
             if other := self._calls[place]:
                 self._places[self._key(other)].append(place)

@@ -1,6 +1,6 @@
-"""The dialects of OpenTelemetry: how each maker tells what an agent did in a span.
+"""The dialects of OpenTelemetry: how each maker records in a span what an agent did.
 
-A dialect is a module with a table, so that a quirk of one moves no other.
+A dialect is a module with a table, so a quirk of one affects no other.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from kp_batch.conversion.dialects.dialect import Dialect
 
 @dataclass(slots=True)
 class Told:
-    """What a span tells, in all of its dialects.
+    """What a span contains, in all of its dialects.
 
     Attributes:
-        content: None if it is no part of an agent.
-        input: in the first dialect that has one; None if none has.
-        scores: of the span.
-        of_trace: the scores of its trace that it has.
+        content: None if it is not part of an agent.
+        input: input in the first dialect that has one; None if none has.
+        scores: scores of the span.
+        of_trace: scores of its trace that it contains.
     """
 
     content: SpanContent | None = None
@@ -39,8 +39,8 @@ class Told:
     of_trace: list[Score] = field(default_factory=list[Score])
 
 
-# The first one counts where several tell the same. OpenTelemetry's own stands before those of
-# makers who add theirs to it, but after runs of tools by OpenLLMetry, which has its JSON in both.
+# The first dialect with a value counts. OpenTelemetry's own comes before those of makers who add
+# theirs to it, but after OpenLLMetry's runs of tools, which contain its JSON in both.
 _DIALECTS = (
     *(openinference.DIALECT, langsmith.DIALECT, openllmetry.RUNS, genai.DIALECT, ai_sdk.DIALECT),
     *(openllmetry.DIALECT, pydantic_ai.DIALECT, adk.DIALECT, mlflow.DIALECT),
@@ -65,7 +65,7 @@ def read(span: OtelSpan) -> Told:
 
 @lru_cache(maxsize=1 << 10)  # most spans have the same few
 def _spoken(families: frozenset[str]) -> Sequence[Dialect]:
-    """The dialects that names of these families may be of."""
+    """Return the dialects that names of these families may belong to."""
     return [dialect for dialect in _DIALECTS if any(_is_of(each, dialect) for each in families)]
 
 
@@ -82,7 +82,7 @@ def _is_whole(content: SpanContent | None) -> bool:
 
 
 def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
-    """The content of a span in one dialect, or where that has none in the other."""
+    """Return a content in one dialect, completed from the other one."""
     if one is None:
         return other
     if isinstance(one, ToolRun) and isinstance(other, ToolRun):

@@ -21,7 +21,7 @@ _UNKNOWN = ("N/A", "<not specified>", "<not serializable>")
 
 
 def _content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of a span in this dialect; None if it has none."""
+    """Return the content of a span in this dialect; None if it has none."""
     arguments, result = _told(span, "tool_call_args"), _told(span, "tool_response")
     if arguments == result == "{}":  # content is not recorded
         return None
@@ -33,7 +33,7 @@ def _content_of(span: OtelSpan) -> SpanContent | None:
             ToolCall(name, arguments, call_id), ToolResult(_result(result), call_id, span.failed)
         )
     request, response = _told(span, "llm_request"), _told(span, "llm_response")
-    # A tool's span has these, too, and each is `{}` where content is not recorded.
+    # A tool's span has these, too; each is `{}` if content is not recorded.
     if (request is None and response is None) or value_at(span.attributes, "gen_ai.tool.name"):
         return None
     prompt, answer = object_in(request).get("contents"), object_in(response).get("content")
@@ -41,7 +41,7 @@ def _content_of(span: OtelSpan) -> SpanContent | None:
 
 
 def _is_repeated(span: OtelSpan) -> bool:
-    """Whether a span has the results of several tools at once, which have spans of their own."""
+    """Whether a span repeats the results of several tools, which have spans of their own."""
     return value_at(span.attributes, "gen_ai.tool.name") == _MERGED
 
 
@@ -51,7 +51,7 @@ def _told(span: OtelSpan, name: str) -> object:
 
 
 def _result(value: object) -> object:
-    """A tool's result, which the first versions told in an event."""
+    """Return a tool's result; the first versions recorded it in an event."""
     messages = messages_in(object_in(value).get("content"), GEMINI)
     results = [result.content for message in messages for result in message.results]
     return _bare(results[0] if results else value)
@@ -66,7 +66,7 @@ def _messages(contents: object) -> list[Message]:
 
 
 def _bare(result: object) -> object:
-    """A result that is no object, without the one that ADK puts it into."""
+    """Unwrap a result that is not an object: ADK wraps it in one."""
     inner = object_in(result)
     return inner["result"] if inner.keys() == {"result"} else result
 

@@ -42,7 +42,7 @@ def _asked(span: OtelSpan) -> Sequence[Message]:
 
 
 def _messages(value: object) -> list[Message]:
-    """The messages of a list, or of the JSON of one."""
+    """Return the messages of a list, or of its JSON."""
     told = (message_of(item, AI_SDK) for item in map(as_object, list_in(value)))
     return [message for message in told if message]
 
@@ -51,7 +51,7 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
     text = first_value(span.attributes, _TEXT)
     if text is None:
         text = json_at(span.attributes, *_OBJECT)
-        parse_json(text)  # which is an error where it breaks off
+        parse_json(text)  # raises an error if it breaks off
     reasoning = value_at(span.attributes, "ai.response.reasoning")
     calls = map(as_object, list_in(json_at(span.attributes, *_TOOL_CALLS)))
     answer = Message(

@@ -1,4 +1,4 @@
-"""A dialect of spans as a table: what reads each thing that a span tells of an agent's work."""
+"""A dialect of spans as a table: how to read each thing that a span records of an agent's work."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from kp_batch.conversion.conversation.messages import Message, ToolCall, ToolRes
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
 Kind = Literal["model", "agent", "chain", "tool", "retriever"]  # a chain may be an agent
-Reader = Callable[[OtelSpan], object]  # gives None where a span does not tell it
+Reader = Callable[[OtelSpan], object]  # returns None if a span does not have it
 Messages = Callable[[OtelSpan], Sequence[Message]]
 
 
 def value_of(*names: str) -> Reader:
-    """Read the first of these attributes that a span has."""
+    """Make a reader of the first of these attributes that a span has."""
     return lambda span: first_value(span.attributes, names)
 
 
 def json_of(*names: str) -> Reader:
-    """Likewise, where the value is JSON."""
+    """Make a reader of the first of these attributes; its value is JSON."""
     return lambda span: json_at(span.attributes, *names)
 
 
@@ -28,17 +28,17 @@ class Dialect:
     """One dialect.
 
     Attributes:
-        families: the beginnings of all names that it tells anything in, up to the second dot.
-        kind: what a span is of; None if it is no part of an agent.
-        prompt, answer: of a model.
-        asked, answered: likewise, of an agent or a chain.
-        agent: the name of an agent.
-        tool: the name of a tool; where it has none, that of the span.
+        families: beginnings of all its attribute names, up to the second dot.
+        kind: kind of a span; None if it is not part of an agent.
+        prompt, answer: messages of a model.
+        asked, answered: messages of an agent or a chain.
+        agent: name of an agent.
+        tool: name of a tool; if it has none, the span's name counts.
         call_id, arguments, result: of the tool's call.
-        hook: gives the content of a span in place of all these, where no kind is told.
-        input: of a span, as its maker has it.
-        scores, of_trace: the scores of a span, and those of its trace that it has.
-        is_repeated: whether a span has no content but what others have.
+        hook: returns the content of a span instead of all these, if no kind is recorded.
+        input: input of a span, as its maker has it.
+        scores, of_trace: scores of a span, and those of its trace that it contains.
+        is_repeated: whether a span only repeats content of others.
     """
 
     families: tuple[str, ...]
@@ -59,7 +59,7 @@ class Dialect:
     is_repeated: Callable[[OtelSpan], bool] = lambda _: False
 
     def content(self, span: OtelSpan) -> SpanContent | None:
-        """The content of a span; None if it has none."""
+        """Return the content of a span; None if it has none."""
         if self.hook:
             return self.hook(span)
         kind = self.kind(span)

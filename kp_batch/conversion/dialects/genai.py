@@ -52,7 +52,7 @@ _RESULT = (
     "gen_ai.retrieval.documents",
 )
 _CHOICE, _TOOL_MESSAGE = "gen_ai.choice", "gen_ai.tool.message"
-_ELIDED = "<elided>"  # in the place of content that ADK has left out
+_ELIDED = "<elided>"  # replaces content that ADK has left out
 _BLOCKS = '[{"'
 _SPEAKERS: Mapping[str, Role] = {
     "gen_ai.system.message": "system",
@@ -64,7 +64,7 @@ _SPEAKERS: Mapping[str, Role] = {
 
 
 def _content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of a span in this dialect; None if it has none."""
+    """Return the content of a span in this dialect; None if it has none."""
     operation = value_at(span.attributes, "gen_ai.operation.name")
     is_known = operation in _OPERATIONS
     if not is_known:
@@ -94,7 +94,7 @@ def _run(span: OtelSpan, operation: str) -> ToolRun:
 
 
 def _run_of_events(span: OtelSpan) -> tuple[object, object]:
-    """The arguments and the result of a tool as Strands tells them; None where it lacks one."""
+    """Return the arguments and the result of a tool in Strands' events; None if one is missing."""
     prompt, answer = (_messages(span, name) for name in (_PROMPT, _ANSWER))
     calls = (call.arguments for message in prompt for call in message.calls)
     results = (result.content for message in answer for result in message.results)
@@ -105,7 +105,7 @@ def _run_of_events(span: OtelSpan) -> tuple[object, object]:
 
 
 def _input(span: OtelSpan) -> object:
-    """The input of a span; None if it has none."""
+    """Return the input of a span; None if it has none."""
     value = _attribute(span, _PROMPT)
     if value is not None:
         return value
@@ -118,7 +118,7 @@ def _input(span: OtelSpan) -> object:
 
 
 def _scores(span: OtelSpan) -> list[Score]:
-    """The scores of a span."""
+    """Return the scores of a span."""
     if not span.events:
         return []
     name, value = "gen_ai.evaluation.name", "gen_ai.evaluation.score.value"
@@ -130,7 +130,7 @@ def _scores(span: OtelSpan) -> list[Score]:
 
 
 def _guess(span: OtelSpan) -> str | None:
-    """The operation of a span that names none of these."""
+    """Return the likely operation of a span that names none of these."""
     if value_at(span.attributes, "gen_ai.tool.name"):
         return _TOOL
     speaks = any(event.name in (*_SPEAKERS, _OLD_CHOICE) for event in span.events)
@@ -138,7 +138,7 @@ def _guess(span: OtelSpan) -> str | None:
 
 
 def _attribute(span: OtelSpan, name: str) -> object:
-    """An attribute of the span, or of one of its events; it is JSON, or in the older ones text."""
+    """Return an attribute of a span or of its events: JSON, or a text in older ones."""
     value = value_at(span.attributes, name)
     for event in span.events if value is None else ():
         value = value_at(event.attributes, name) if value is None else value
@@ -159,19 +159,19 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
 
 
 def _of_own_roles(answer: object) -> list[Message]:
-    """The messages of an answer whose roles are other than usual ones, as the conventions allow."""
+    """Return the messages of an answer with unusual roles, which the conventions allow."""
     return [told for item in list_in(answer) if (told := without_role(item))]
 
 
 def _of_old(value: object, role: Role) -> list[Message]:
-    """The messages that the conventions had in one value before they had events for each."""
+    """Return the messages in one value, as the conventions had them before events."""
     if isinstance(value, str) and isinstance(parse_json(value), str):
         return _after_roles(value) or [Message(role, str(value))]
     return messages_of(value) if value and role == "assistant" else messages_in(value)
 
 
 def _after_roles(text: str) -> list[Message]:
-    """The messages of a text that names the role before each, as OpenLIT writes them."""
+    """Return the messages of a text that names the role before each, as OpenLIT writes them."""
     before, *told = _ROLE.split(text)
     pairs = zip(told[::2], told[1::2], strict=True)
     return [] if before else [Message(ROLES[role], words.strip()) for role, words in pairs]
@@ -190,7 +190,7 @@ def _plain(result: ToolResult) -> ToolResult:
 
 
 def spoken(events: Iterable[Event]) -> list[Message]:
-    """The messages of these events."""
+    """Return the messages of these events."""
     messages = (
         message for event in events if event.name in _SPEAKERS for message in _messages_of(event)
     )
@@ -204,7 +204,7 @@ def _messages_of(event: Event) -> Iterator[Message | None]:
 
 
 def _fields(event: Event) -> Json:
-    """What an event tells: its attributes, and those of the JSON in one of them."""
+    """Return an event's attributes, and those of the JSON in one of them."""
     body = object_in(json_at(event.attributes, "gen_ai.event.content"))
     fields = {name: _blocks(name, value) for name, value in {**event.attributes, **body}.items()}
     inner = parse_json(fields.get("message"))
@@ -214,16 +214,16 @@ def _fields(event: Event) -> Json:
 
 
 def _blocks(name: str, value: object) -> object:
-    """A field of an event, which is JSON where it begins as Strands' blocks do."""
+    """Parse a field of an event if it begins as Strands' JSON blocks do."""
     return JsonText.of(name, value) if str(value).startswith(_BLOCKS) else value
 
 
 def _usual(event: Event) -> Json:
-    """The message of an event in the usual shape."""
+    """Return the message of an event in the usual shape."""
     fields = _fields(event)
     content: object = fields.get("content", _ELIDED)
     message: dict[str, object] = {"role": _SPEAKERS[event.name]}
-    if "parts" in as_object(content):  # as Gemini has it, with a role of its own
+    if "parts" in as_object(content):  # Gemini's form, with its own role
         role = as_object(content).get("role") or message["role"]
         message = {"role": role, "parts": as_object(content)["parts"]}
     elif content != _ELIDED:
@@ -236,7 +236,7 @@ def _usual(event: Event) -> Json:
 
 
 def _vendors_answer(value: object) -> list[Message]:
-    """The answer that any-agent records: a text, or JSON of tool calls."""
+    """Return the answer that any-agent records: a text, or JSON of tool calls."""
     if not isinstance(value, str):
         return []
     items = list_in(value)

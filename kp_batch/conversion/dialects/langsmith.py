@@ -1,4 +1,4 @@
-"""LangSmith's runs, as its exporter tells them in spans, and as rows of its exports."""
+"""LangSmith's runs: spans of its exporter, and rows of its exports."""
 
 import ast
 from typing import cast
@@ -20,15 +20,15 @@ MAX_LITERAL_CHARS = 1 << 18  # a parsed character takes up to 500 bytes
 
 
 def _kind(span: OtelSpan) -> Kind | None:
-    """The kind of a span with content; a chain is an agent where it is the root."""
+    """Return the kind of a span with content; a chain is an agent if it is the root."""
     if INPUTS not in span.attributes and _INPUTS(span) is None and _OUTPUTS(span) is None:
-        return None  # rows always have the name, may the content be missing
+        return None  # rows always have the name, even without content
     kind = value_at(span.attributes, KIND)
     return "chain" if kind == "chain" and not span.parent else _KINDS.get(str(kind))
 
 
 def _answer(outputs: object, *roles: Role) -> list[Message]:
-    """The messages of a model's output; else its text, as models without messages have."""
+    """Return the messages of a model's output, or its text if the model has no messages."""
     if answer := [message for message in messages_in(outputs) if message.role in roles]:
         return answer
     value = parse_json(outputs)
@@ -44,7 +44,7 @@ def _text_of(value: object) -> str:
 
 
 def _call(span: OtelSpan) -> tuple[object, str]:
-    """The arguments of a call, and its id."""
+    """Return the arguments of a call, and its id."""
     arguments = parse_json(_INPUTS(span))
     if isinstance(arguments, dict):
         inputs = cast("Json", arguments)
@@ -56,7 +56,7 @@ def _call(span: OtelSpan) -> tuple[object, str]:
 
 
 def _arguments(text: str) -> Json | None:
-    """Arguments as LangChain writes them: in Python's notation, if that is short, or as JSON."""
+    """Parse arguments as LangChain writes them: JSON, or Python's notation if that is short."""
     value = parse_json(text)
     if isinstance(value, str) and value.startswith("{") and len(value) <= MAX_LITERAL_CHARS:
         try:
@@ -69,7 +69,7 @@ def _arguments(text: str) -> Json | None:
 def _result(span: OtelSpan) -> object:
     content = parse_json(_OUTPUTS(span))
     if content == {}:
-        return None  # what LangSmith has where nothing came out
+        return None  # LangSmith's value for no output
     is_wrapped = isinstance(content, dict) and set(content) == {"output"}
     return cast("Json", content)["output"] if is_wrapped else content
 

@@ -18,19 +18,19 @@ _KINDS: Mapping[str, Kind] = {
     "TOOL": "tool",
     "RETRIEVER": "retriever",
 }
-_TOOL = "tool_name"  # Claude Code's, whose spans are called otherwise
+_TOOL = "tool_name"  # Claude Code's; its spans have other names
 _METHOD = re.compile(r"\w+\.\w+")  # by which a framework runs an agent
 _INPUT = json_of("mlflow.spanInputs")
 
 
 def plain(attributes: Json) -> Json:
-    """The attributes of a span as MLflow's own exporter writes them, each as JSON in a text."""
+    """Return a span's attributes as MLflow's own exporter writes them, each as JSON text."""
     is_json = str(attributes.get(_KIND, "")).startswith('"')
     return parsed(attributes) if is_json else attributes
 
 
 def parsed(attributes: Mapping[str, object]) -> Json:
-    """Attributes of which each is JSON; one that is none stays, as one that breaks off."""
+    """Parse attributes that are JSON; others stay, and so does JSON that breaks off."""
     return {name: _value_of(value) for name, value in attributes.items()}
 
 
@@ -42,7 +42,7 @@ def _value_of(value: object) -> object:
 
 
 def _kind(span: OtelSpan) -> Kind | None:
-    """The kind of a span; a root of another type may be an agent, as functions and chains are."""
+    """Return the kind of a span; a root of another type may be an agent: a function, or a chain."""
     kind = str(value_at(span.attributes, _KIND) or "").upper()
     return _KINDS.get(kind, "chain" if kind and not span.parent else None)
 
@@ -52,7 +52,7 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
     if output is None:
         return ()
     if isinstance(output, list) and all(isinstance(each, str) for each in output):
-        return [Message("assistant", text_of(output))]  # as DSPy has it
+        return [Message("assistant", text_of(output))]  # DSPy's form
     return [message for message in messages_of(output) if message.role in ("assistant", "tool")]
 
 

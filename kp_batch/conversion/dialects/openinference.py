@@ -25,11 +25,11 @@ from kp_batch.conversion.conversation.payloads import answer_of, asked_in, messa
 from kp_batch.conversion.conversation.spans import has_content
 from kp_batch.conversion.dialects.dialect import Dialect, Kind, value_of
 
-_HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
+_HIDDEN = "__REDACTED__"  # replaces content that was left out on purpose
 _PART_TEXT = "message_content.text"
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 _REASONING = ("reasoning", "thinking")
-# Tools that a provider runs are named by the type of their item, or only told in the output.
+# Tools that a provider runs are named by the type of their item, or only occur in the output.
 _BY_TYPE = {"web_search_call": "web_search", "file_search_call": "file_search"}
 _HOSTED = re.compile(
     r'"type": ?"(?:(?!function_|tool_|custom_tool_)\w+_call|(?:server|mcp)_tool_use)"'
@@ -53,7 +53,7 @@ def _result(span: OtelSpan) -> object:
 
 
 def _value(span: OtelSpan, side: str) -> object:
-    """The input or the output of a span, which is JSON or a text."""
+    """Return the input or the output of a span: JSON or a text."""
     name = f"{side}.value"
     value, kind = (value_at(span.attributes, x) for x in (name, f"{side}.mime_type"))
     return value if kind == "text/plain" else JsonText.of(name, value, or_text=True)
@@ -92,14 +92,14 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
 
 
 def _hosted(output: object) -> Sequence[Message]:
-    """An answer with tools that the provider runs, of which messages have no more than the name."""
+    """Return an answer with tools that the provider runs; messages only have their names."""
     if not isinstance(output, str) or not _HOSTED.search(output):
         return ()
     return [message for message in messages_in(output) if message.role in ("assistant", "tool")]
 
 
 def _texts(span: OtelSpan, several: str, one: str) -> list[str]:
-    """The prompts or answers of models without messages."""
+    """Return the prompts or answers of models without messages."""
     items = (_shown(value_at(item, one)) for item in list_at(span.attributes, several))
     return [str(text) for text in items if text]
 
@@ -115,7 +115,7 @@ def _role_of(item: object) -> Role | None:
 
 def _message(role: Role, item: object) -> Message:
     parts = list_at(item, "message.contents")
-    whole = _shown(value_at(item, "message.content"))  # which the parts have once more
+    whole = _shown(value_at(item, "message.content"))  # the parts repeat it
     texts = _of_kind(parts, _TEXTS) if whole is None else [whole]
     text = joined([each for each in texts if isinstance(each, str)])
     if role == "tool":
@@ -126,14 +126,14 @@ def _message(role: Role, item: object) -> Message:
 
 
 def _of_kind(parts: Sequence[object], kinds: Sequence[str]) -> list[object]:
-    """The texts of the parts of these kinds."""
+    """Return the texts of the parts of these kinds."""
     told = [(value_at(part, "message_content.type") or "text", part) for part in parts]
     texts = (_shown(value_at(part, _PART_TEXT)) for kind, part in told if kind in kinds)
     return [text for text in texts if text is not None]
 
 
 def _calls(item: object, parts: Sequence[object]) -> Iterator[ToolCall]:
-    """The calls of a message, of which its parts may have some once more."""
+    """Yield the calls of a message; its parts may repeat some of them."""
     seen: set[str] = set()
     for call in (*parts, *list_at(item, "message.tool_calls")):
         name = value_at(call, "tool_call.function.name")

@@ -1,7 +1,7 @@
-"""OpenLLMetry's spans: `traceloop.*`, and a message an attribute (`gen_ai.prompt.0.content`).
+"""OpenLLMetry's spans: `traceloop.*`, and an attribute per message (`gen_ai.prompt.0.content`).
 
-By now it has OpenTelemetry's attributes of messages, and of tools; but in these LangChain's
-callbacks have their own JSON, as in those of `traceloop`, whose form tells it.
+New versions have OpenTelemetry's attributes of messages and tools. LangChain's callbacks write
+their own JSON into these, and into those of `traceloop`; its form shows it.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _KIND = "traceloop.span.kind"
 _CALLS = ("chat", "completion")
 _REASONING = ("reasoning", "thinking")
 _RETRIEVER = "vector_db_retrieve"
-# What LangChain tells a callback, of which it is some, and with what beside its results.
+# What LangChain passes to a callback, where this is a part, and the key next to its results.
 _CALLBACK = {"tags", "metadata", "kwargs"}
 _GIVEN = ("inputs", "input_str", "query")
 _BACK = {"output": "kwargs", "outputs": "kwargs", "documents": "count"}
@@ -46,7 +46,7 @@ _MCP = {"tool_name", "arguments"}
 
 
 def _run_of(span: OtelSpan) -> ToolRun | None:
-    """The run of a tool that a span is in this dialect; None if it is none."""
+    """Return the run of a tool in this dialect; None if the span is not one."""
     is_retriever = value_at(span.attributes, "gen_ai.operation.name") == _RETRIEVER
     if not is_retriever and value_at(span.attributes, _KIND) != "tool":
         return None
@@ -58,7 +58,7 @@ def _run_of(span: OtelSpan) -> ToolRun | None:
 
 
 def _content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of any other span in this dialect; None if it has none."""
+    """Return the content of any other span in this dialect; None if it has none."""
     prompt, answer = (_numbered(span, names) for names in (_PROMPTS, _COMPLETIONS))
     if prompt or answer or value_at(span.attributes, "llm.request.type") in _CALLS:
         return ModelCall(_messages(prompt, "user"), _messages(answer, "assistant"))
@@ -70,12 +70,12 @@ def _content_of(span: OtelSpan) -> SpanContent | None:
 
 
 def _input(span: OtelSpan) -> object:
-    """The input of a span; None if it has none."""
+    """Return the input of a span; None if it has none."""
     value = json_at(span.attributes, "traceloop.entity.input")
     try:
         return None if value is None else _arguments(value)
     except CutContentError:
-        return value  # which is an error only where somebody asks for it
+        return value  # an error only if it is needed
 
 
 def _name_of(span: OtelSpan) -> str:
@@ -83,7 +83,7 @@ def _name_of(span: OtelSpan) -> str:
 
 
 def _arguments(value: object) -> object:
-    """What a function was given, without what its caller puts around that."""
+    """Return the arguments of a function, without what its caller wraps around them."""
     given = object_in(value)
     if given.keys() == _MCP:
         return given["arguments"]
@@ -93,7 +93,7 @@ def _arguments(value: object) -> object:
 
 
 def _output(value: object) -> object:
-    """What a function gave back: in JSON; from LangChain's callbacks within another object."""
+    """Return the result of a function: JSON; LangChain's callbacks wrap it in another object."""
     result = parse_json(value)
     for name, beside in _BACK.items():
         if as_object(result).keys() == {name, beside}:
@@ -102,13 +102,13 @@ def _output(value: object) -> object:
 
 
 def _of_mcp(value: object) -> object:
-    """What a server of MCP gave back: its first content, or from FastMCP all of them."""
+    """Return what an MCP server returned: its first content, or from FastMCP all of them."""
     result = parse_json(value)
     return as_object(result).get("result", text_of(result) or value)
 
 
 def _numbered(span: OtelSpan, names: Sequence[str]) -> list[Json]:
-    """The messages of which a span has an attribute for each part; in Phoenix's rows, a list."""
+    """Return messages with an attribute for each part; in Phoenix's rows, a list."""
     for name in names:
         if not isinstance(value_at(span.attributes, name), str):
             items = [item for item in list_at(span.attributes, name) if isinstance(item, dict)]
@@ -118,13 +118,13 @@ def _numbered(span: OtelSpan, names: Sequence[str]) -> list[Json]:
 
 
 def _messages(items: Sequence[Json], usual: str) -> list[Message]:
-    """The messages of these attributes, where one without a role has the usual one."""
+    """Return the messages of these attributes; one without a role has the usual one."""
     return with_reasoning(message for item in items for message in _told(item, usual))
 
 
 def _told(item: Json, usual: str) -> list[Message]:
     role, content = str(item.get("role") or usual), item.get("content")
-    if role in _REASONING:  # Anthropic's has a message of its own
+    if role in _REASONING:  # Anthropic has a separate message for it
         return [Message("assistant", reasoning=str(content or ""))]
     parts = parse_json(content)
     has_parts = isinstance(parts, list) and all("type" in as_object(x) for x in parts) and parts

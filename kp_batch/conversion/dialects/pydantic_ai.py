@@ -1,4 +1,4 @@
-"""Pydantic AI's own attributes: `events` up to 0.8, and what its spans of agents and tools have."""
+"""Pydantic AI's own attributes: `events` up to 0.8, and those of its spans of agents and tools."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -28,7 +28,7 @@ _CHOICE = "gen_ai.choice"
 
 
 def _content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of a span in this dialect; None if it has none."""
+    """Return the content of a span in this dialect; None if it has none."""
     events = _events(span, "events")
     if events:
         prompt = [event for event in events if event.name != _CHOICE]
@@ -48,32 +48,32 @@ def _content_of(span: OtelSpan) -> SpanContent | None:
 
 
 def _input(span: OtelSpan) -> object:
-    """What the user asks of an agent, whose span has all messages, those before it as well."""
+    """Return what the user asks an agent; its span also has all earlier messages."""
     asked = [item for item in _new_messages(span) if as_object(item).get("role") == "user"]
     return asked[:1] or None
 
 
 def _conversation(span: OtelSpan) -> Sequence[Message]:
-    """All messages of an agent's run, which its span has."""
+    """Return all messages of an agent's run, which its span has."""
     return messages_in(_new_messages(span), GENAI) or spoken(_events(span, "all_messages_events"))
 
 
 def _new_messages(span: OtelSpan) -> list[object]:
-    """An agent's messages in JSON, without the history that it was given."""
+    """Return an agent's messages in JSON, without the history that it was given."""
     start = value_at(span.attributes, "pydantic_ai.new_message_index")
     messages = list_in(json_at(span.attributes, "pydantic_ai.all_messages"))
     return messages[start if isinstance(start, int) else 0 :]
 
 
 def _events(span: OtelSpan, name: str) -> list[Event]:
-    """The events that an attribute holds, in place of the span's own."""
+    """Return the events in an attribute, which replace the span's own."""
     items = [item for item in list_in(json_at(span.attributes, name)) if isinstance(item, dict)]
     named = ((str(item.get("event.name") or ""), cast("Json", item)) for item in items)
     return [Event(kind, 0, _typed(body)) for kind, body in named if kind.startswith("gen_ai.")]
 
 
 def _typed(body: Json) -> Json:
-    """An event's body with the kinds of its content's parts as their types."""
+    """Return an event's body, with the kinds of its content's parts as their types."""
     inner, parts = body.get("message"), body.get("content")
     if isinstance(inner, dict):
         return {**body, "message": _typed(cast("Json", inner))}

@@ -1,11 +1,12 @@
-"""Dialects of agents that are not read: a trace in one of these alone is refused by its name."""
+"""Agents' dialects that are not read: a trace with no other dialect is refused by its name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from kp_batch.conversion.conversation.attributes import OtelSpan, value_at
 from kp_batch.conversion.conversation.messages import object_in
 
-# The attribute that tells what a span is of, and what is an agent's; without any, each value is.
+# The attribute that shows what a span is, and its values for agents; without any, every value
+# counts.
 _KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
     "langfuse.observation.type": ("Langfuse", ("generation", "agent", "tool")),
     "lmnr.span.type": ("Laminar", ("llm", "tool", "cached")),
@@ -26,7 +27,7 @@ _MEMORY = (
     *("search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"),
     *("create_memory_store", "delete_memory_store"),
 )
-# What is done with models besides an agent's work.
+# Uses of models besides an agent's work.
 _NO_AGENTS = (
     *("embeddings", "embedding", "rerank", "reranking", "moderation", "moderations"),
     *("image", "image_generation", "text_to_image", "audio", "speech", "text_to_speech"),
@@ -35,26 +36,26 @@ _NO_AGENTS = (
 
 
 def dialect_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
-    """The dialect of a trace's spans, with an example; None if they are in none of these."""
+    """Return the dialect of a trace's spans, with an example; None if it is not one of these."""
     for span in spans:
         for start, dialect in _SPANS.items():
             if span.name.startswith(start):
                 return dialect, span.name
         for name, (dialect, kinds) in _KINDS.items():
             value = value_at(span.attributes, name)
-            kind = str(object_in(value).get("type") or value).lower()  # Braintrust's is within
+            kind = str(object_in(value).get("type") or value).lower()  # Braintrust's is nested
             if value is not None and (not kinds or kind in kinds):
                 return dialect, name
     return None
 
 
 def is_of_memory(span: OtelSpan) -> bool:
-    """Whether a span reads or writes what agents remember, which may be outside of any run."""
+    """Whether a span reads or writes agents' memory, which may be outside of any run."""
     return value_at(span.attributes, _OPERATION) in _MEMORY
 
 
 def operation_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
-    """OpenTelemetry, and an operation that it does not have; None if no span has one."""
+    """Return OpenTelemetry and an unknown operation of a span; None if there is none."""
     for span in spans:
         operation = str(value_at(span.attributes, _OPERATION) or "")
         if operation and operation.lower() not in (*_NO_AGENTS, *_MEMORY):

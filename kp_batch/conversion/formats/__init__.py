@@ -1,4 +1,4 @@
-"""All formats that there are."""
+"""All formats."""
 
 import copyreg
 from collections import Counter
@@ -38,9 +38,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         )
     }
 )
-_FILES = 5  # that are tried
-_RECORDS = 5  # of each
-_LOOKS = 100  # into files, to choose those
+_FILES = 5  # files to try
+_RECORDS = 5  # records to read from each
+_LOOKS = 100  # files to probe when choosing them
 
 
 def _format_of(name: str) -> Format:
@@ -52,19 +52,19 @@ copyreg.pickle(Format, lambda form: (_format_of, (form.name,)))
 
 
 def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Format:
-    """The one format of which the first files that can be read have traces.
+    """Return the only format whose traces the first readable files contain.
 
-    The beginnings of JSON show it, or else the whole files.
+    The beginnings of JSON files are enough, or else the whole files are read.
 
     Args:
-        paths: of the source's files.
-        read: gives the first `HEAD_BYTES` of a file.
-        local_path: gives the path of a file on this machine.
+        paths: paths of the source's files.
+        read: returns the first `HEAD_BYTES` of a file.
+        local_path: returns the path of a file on this machine.
 
     Raises:
-        KpBatchError: there is none, or more than one.
+        KpBatchError: there is no such format, or more than one.
         OSError: there is none, and files could not be read; or a disk or the network failed, and
-            another try may succeed, see `is_passing`.
+            a retry may succeed, see `is_passing`.
     """
     denied: list[OSError] = []
     found: list[Format] = []
@@ -89,7 +89,7 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
 
 @contextmanager
 def _beginning_of(path: str, read: Read, local_path: LocalPath) -> Generator[Path]:
-    """A short file that begins as a long one of JSON; or else the file itself."""
+    """Yield a short file that begins as a long file of JSON does; or else the file itself."""
     head = read(path)
     content = beginning(path, head) if len(head) >= model.HEAD_BYTES else b""
     if not content:
@@ -105,7 +105,7 @@ def _beginning_of(path: str, read: Read, local_path: LocalPath) -> Generator[Pat
 def _matching(
     paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
 ) -> list[Format]:
-    """The formats of which the first files have records; each file is fetched once."""
+    """Return the formats that the first files have records of; each file is fetched once."""
     with ExitStack() as stack:
 
         @cache
@@ -118,7 +118,7 @@ def _matching(
 def _matches(
     form: Format, paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
 ) -> bool:
-    if form is otlp.FORMAT:  # which MLflow's archives are, too
+    if form is otlp.FORMAT:  # MLflow's archives are OTLP, too
         paths = [path for path in paths if not path.endswith(mlflow.ARCHIVED)]
     looks = iter(range(_LOOKS))
 
@@ -135,14 +135,14 @@ def _matches(
 def _has_records(form: Format, file: Input, local_path: LocalPath, denied: list[OSError]) -> bool:
     with _passing_over(denied), closing(form.read(file, local_path)) as items:
         kinds = Counter(map(type, islice(items, _RECORDS)))
-        # A single line may look like one of another format.
+        # A single line may resemble one of another format.
         return kinds[SourceRecord] > kinds[Rejected]
     return False
 
 
 @contextmanager
 def _passing_over(denied: list[OSError]) -> Generator[None]:
-    """Pass over errors of damage, or of another format; note those of the system."""
+    """Ignore errors of damage, or of another format; collect the system's errors."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
-"""ATIF trajectories, alone or within the folders of Harbor's trials.
+"""ATIF trajectories, alone or in the folders of Harbor's trials.
 
-A record is a trajectory. Left out are those of subagents, which are no part of the trace, and all
-of a trial's result but its name, rewards, times and task: the rest says how Harbor ran it.
+A record is a trajectory. Left out are subagents' trajectories, which are not part of the trace, and
+all of a trial's result but its name, rewards, times and task: the rest describes how Harbor ran it.
 """
 
 import re
@@ -51,7 +51,7 @@ _SEGMENT = re.compile(r"trajectory(\.cont-\d+)?\.json")
 _FIELDS = ("source", "task_name")
 _IS_ATIF = re.compile(rb'"schema_version"\s*:\s*"ATIF')
 _REFERS = re.compile(rb'"(trajectory_path|continued_trajectory_ref)"')
-# Errors that leave a trial's reward valid: the agent spent its means, or would not do the task.
+# Errors that leave a trial's reward valid: the agent used up its means, or refused the task.
 _VALID_AFTER = {
     "AgentTimeoutError",
     "ContextWindowExceededError",
@@ -74,12 +74,12 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
         yield Skipped("trajectory of a subagent")
         return
     name = trajectory.get("trajectory_id")
-    if not name and trajectory.get("session_id"):  # which continuations share
+    if not name and trajectory.get("session_id"):  # continuations share it
         name = f"{trajectory['session_id']}/{path.stem}"
     if not name:
         yield Rejected(["missing_id"], "a trajectory with neither trajectory_id nor session_id")
         return
-    # Those of subagents are no part of the trace, and may be long.
+    # Those of subagents are not part of the trace, and may be long.
     own = {key: value for key, value in trajectory.items() if key != "subagent_trajectories"}
     trial = trial_of(path, sidecars[0]) if sidecars else None
     yield SourceRecord(str(name), {"trajectory": own, "trial": trial})
@@ -93,7 +93,7 @@ def _trajectory(content: object) -> Json:
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise UnreadableError("it is an ATIF trajectory whose steps are not a list of objects")
     for step in cast("list[Json]", steps):
-        _message(step)  # where it is damaged, its file is refused
+        _message(step)  # if it is damaged, its file is refused
     return trajectory
 
 
@@ -106,7 +106,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
     steps = [step for step in cast("list[Json]", trajectory["steps"]) if not _is_aside(step)]
     copied = [step for step in steps if step.get("is_copied_context")]
     own = [step for step in steps if not step.get("is_copied_context")]
-    # A continuation's question is in what it copied, whose steps the trace before it has.
+    # A continuation's question is in what it copied, whose steps belong to the trace before it.
     transcript.add_conversation(map(_message, copied))
     transcript.steps.clear()
     transcript.add_conversation(map(_message, own))
@@ -129,10 +129,10 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
 
 
 def _is_aside(step: Json) -> bool:
-    """Whether a step is none of the agent's.
+    """Whether a step is not the agent's own.
 
-    It is a subagent's, as Harbor marks those of Claude Code, or it holds a summary of the steps
-    before it, which the agent goes on with in their place.
+    It is a subagent's, which Harbor marks for Claude Code, or it contains a summary of the earlier
+    steps, with which the agent continues instead of them.
     """
     extra = as_object(step.get("extra"))
     replaces = value_at(extra, "context_management.boundary") == "replace"
@@ -140,7 +140,7 @@ def _is_aside(step: Json) -> bool:
 
 
 def _ended(trajectory: Json, own: Sequence[Json], trial: Json) -> datetime | None:
-    """When the agent had done its work, or else the last step; of one that goes on, the step."""
+    """Return when the agent had done its work, or else its last step; if it continues, the step."""
     of_agent, of_trial = map(time_of, trial.get("ended", (None, None)))
     steps = [time_of(step.get("timestamp")) for step in reversed(own)]
     goes_on = bool(trajectory.get("continued_trajectory_ref"))
@@ -183,12 +183,12 @@ def _result(result: Json) -> ToolResult:
 
 
 def sniff(path: str, content: bytes) -> Json:
-    """What `inputs` has to know of a file's content.
+    """Return what `inputs` must know of a file's content.
 
     Returns:
         is_trial: whether it is the result of a trial, and not of a job; None if it is damaged.
-        is_atif: whether it looks like a trajectory.
-        subagents: paths of their files.
+        is_atif: whether it resembles a trajectory.
+        subagents: paths of its subagents' files.
         continued: path of its continuation; '' if there is none.
     """
     subagents, continued = _references(path, content)
@@ -204,7 +204,7 @@ def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
     """Choose the trajectories of agents, with their trials' results as sidecars."""
     look = patient(look, sniff)
     names = [path for path in paths if path.lower().endswith(".json")]
-    trials: dict[str, str] = {}  # results by their folders
+    trials: dict[str, str] = {}  # results by folder
     for path in names:
         if PurePosixPath(path).name == _RESULT:
             is_trial = look(path)["is_trial"]
@@ -237,7 +237,7 @@ def _folder(path: str) -> str:
 
 
 def _innermost(folder: str, folders: Collection[str]) -> str:
-    """Of some folders, this one or the innermost one around it; '' if there is none."""
+    """Return this folder or the innermost one around it that is among some; '' if none is."""
     while folder and folder not in folders:
         folder = _folder(folder)
     return folder
@@ -262,7 +262,7 @@ def _is_of_agent(path: str, mains: Collection[str]) -> bool:
 
 
 def _references(path: str, content: bytes) -> tuple[list[str], str]:
-    """The files of a trajectory's subagents, and of its continuation."""
+    """Return the files of a trajectory's subagents, and of its continuation."""
     if not _REFERS.search(content):
         return [], ""
     try:
@@ -273,30 +273,30 @@ def _references(path: str, content: bytes) -> tuple[list[str], str]:
         names = [str(ref["trajectory_path"]) for ref in refs if ref.get("trajectory_path")]
         continued = trajectory.get("continued_trajectory_ref")
     except (ValueError, TooLargeError, LookupError, TypeError, AttributeError):
-        return [], ""  # it is refused where it is read
+        return [], ""  # it is refused when it is read
     return [_sibling(path, name) for name in names], _sibling(path, str(continued or ""))
 
 
 def _sibling(path: str, name: str) -> str:
-    """The file that a trajectory names; of a path in the agent's container, only the name."""
+    """Return the file that a trajectory names; a path in the agent's container is cut to a name."""
     parts = PurePosixPath(name)
     inner = [parts.name] if parts.is_absolute() else parts.parts
     return "/".join([_folder(path), *inner])
 
 
 def trial_of(path: Path, result: Path) -> Json:
-    """The facts of a trial's result that count for a trajectory.
+    """Return the facts of a trial's result that count for a trajectory.
 
     Returns:
-        name: of the trial; None if there is none.
-        rewards: by name; empty if an exception makes them void.
-        started: times, the best first.
-        ended: likewise.
-        fields: that may name a domain.
+        name: name of the trial; None if there is none.
+        rewards: rewards by name; empty if an exception makes them void.
+        started: start times, the best first.
+        ended: end times, the best first.
+        fields: fields that may name a domain.
 
     Raises:
-        TooLargeError: the result passes a limit.
-        UnreadableError: it is damaged.
+        TooLargeError: the result exceeds a limit.
+        UnreadableError: the result is damaged.
     """
     try:
         trial = cast("Json", read_json(result))
@@ -320,7 +320,7 @@ def trial_of(path: Path, result: Path) -> Json:
 
 
 def _step_of(path: Path, trial: Json) -> Json:
-    """The part of a trial that a trajectory is of: all of it, or one of its steps."""
+    """Return the part of a trial that a trajectory belongs to: all of it, or one of its steps."""
     names = {name for folder, name in pairwise(path.parts) if folder == "steps"}
     steps = cast("list[Json]", trial.get("step_results") or [])
     return next((step for step in steps if step["step_name"] in names), trial)

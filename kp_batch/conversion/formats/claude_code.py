@@ -1,8 +1,8 @@
 """Claude Code's sessions, from `~/.claude/projects`: a line is a message, or a part of one.
 
-Left out of the records are pictures and documents, `toolUseResult`, which repeats a result,
-snapshots of files, signatures of thoughts, and subagents' texts, since a call and its result stand
-for them. Of a line that says nothing, its place among the others is kept.
+Left out of the records are pictures, documents, snapshots of files, signatures of thoughts, and
+`toolUseResult`, which repeats a result. Subagents' texts are left out because a call and its result
+represent them. A line without content only keeps its place among the others.
 """
 
 import re
@@ -61,15 +61,16 @@ _INJECTED = sessions.Injected(
     ),
     banner=r"A background [^\n<]{1,80}:\s{1,9}",
 )
-# Above or below what a tool returned; one within is part of that, as of a file that was read.
+# Above or below what a tool returned; one within belongs to it, for example in a file that was
+# read.
 _REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
-_PEOPLE = (None, "human", "channel")  # from whom prompts come
+_PEOPLE = (None, "human", "channel")  # whose prompts count
 # Around what people type elsewhere.
 _CHANNEL = re.compile(r"^<channel(?:\s[^<>]*)?>|</channel>$", re.MULTILINE)
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 _FIRED = "scheduled_task_fire"
-_OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
+_OWN = ("sessionId", "leafUuid", "messageId")  # each kind of line has one of these
 _FIELDS = ("cwd", "gitBranch", "version", "entrypoint")
 _SPEAK = ("user", "assistant", "attachment", "system")
 _SILENT = (
@@ -85,7 +86,7 @@ _SAY = (
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: each line is a record, of which only what may count is kept."""
+    """See `Format`: each line is a record, with only what may count."""
     if path.name.startswith("agent-"):
         yield Skipped("session of a subagent")
         return
@@ -109,7 +110,7 @@ def _is_unknown(line: Json) -> bool:
 
 
 def _kept(line: Json) -> Json:
-    """A line without pictures, and what only the tool has; of one that says nothing, its place."""
+    """Return a line without pictures and the tool's own data; without content, only its place."""
     says = line.get("type") in _SPEAK and not line.get("isSidechain")
     kept = {name: each for name, each in line.items() if name in _PLACE or (says and name in _SAY)}
     return cast("Json", sessions.without_pictures(kept))
@@ -133,8 +134,8 @@ class _Turn:
     """A prompt with the lines below it.
 
     Attributes:
-        trace: to which they belong; '' if to none.
-        is_lost: whether that is so as the line above them is missing.
+        trace: trace that they belong to; '' if none.
+        is_lost: whether there is none because the line above them is missing.
     """
 
     trace: str = ""
@@ -145,27 +146,27 @@ class _Turn:
 class _Session(sessions.SessionFile):
     stem: str  # of the file's name
     has_prompt: bool = False
-    has_aside: bool = False  # messages of a subagent
-    _turn: _Turn = field(default_factory=_Turn)  # of the line that is read
-    _forgotten: _Turn | None = None  # whose lines may be the parents of others
+    has_aside: bool = False  # whether there are messages of a subagent
+    _turn: _Turn = field(default_factory=_Turn)  # of the current line
+    _forgotten: _Turn | None = None  # its lines may be the parents of others
     _turns: dict[str, _Turn] = field(default_factory=dict[str, _Turn])  # of lines, by their ids
     # A slash command that nothing has answered yet, and its turn.
     _command: tuple[int, Json, str, _Turn] | None = None
-    _is_due: bool = False  # whether a prompt follows that was scheduled: it is marked as aside
+    _is_due: bool = False  # whether a scheduled prompt follows, which is marked as an aside
 
     @property
     def turn(self) -> Turn | None:
-        """That of the line that was taken last; None if it is open whether that begins another."""
+        """The turn of the last line; None if it is unknown yet whether the line begins one."""
         is_open = self._command and self._command[-1] is self._turn
         return None if is_open else self._turn
 
     def forget(self) -> None:
-        """Take a line that is forgotten: those below it are nobody's."""
+        """Take a forgotten line: those below it belong to no trace."""
         self._forgotten = self._forgotten or _Turn(sessions.FORGOTTEN)
         self._turn, self._command, self._is_due = self._forgotten, None, False
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
-        """The records of a line; it belongs to the turn of the line that it names as its parent."""
+        """Yield the records of a line, which belongs to the turn of the line it names as parent."""
         self.now = line.get("timestamp")
         if parent := id_text(line.get("parentUuid") or None):
             # A session has all of its lines; a line without an id may be the parent of any.
@@ -220,13 +221,13 @@ class _Session(sessions.SessionFile):
             yield from self._begin(number, line, text)
 
     def _answered(self) -> Iterator[ReadItem]:
-        """A slash command is a prompt once the model answers."""
+        """Yield the prompt of a slash command, once the model answers it."""
         if self._command and self._command[-1] is self._turn:
             (number, line, text, _), self._command = self._command, None
             yield from self._begin(number, line, text)
 
     def _begin(self, number: int, line: Json, text: str) -> Iterator[ReadItem]:
-        """Begin the turn of the line that is read: its prompt, or a command, is known by now."""
+        """Begin the turn of the current line; its prompt or command is known."""
         session, id_ = str(line.get("sessionId") or self.stem), _original(line)
         if not id_:
             self._turn.trace = ""
@@ -234,13 +235,13 @@ class _Session(sessions.SessionFile):
             return
         trace = session if self.by_session else id_
         is_copied = self.by_session and "forkedFrom" in line
-        self._turn.trace = "" if is_copied else trace  # only what follows of itself is its own
+        self._turn.trace = "" if is_copied else trace  # only its own lines below are the session's
         self._turn.is_lost = False
         self.has_prompt = self.has_prompt or not is_copied
         part = sessions.prompt(
             text,
             root=id_,
-            # That it was copied from, if any, so that a line is the same in both.
+            # The origin of a copy, if any, so a line is the same in both.
             session=str(as_object(line.get("forkedFrom")).get("sessionId") or session),
             version=line.get("version"),
             time=line.get("timestamp"),
@@ -265,7 +266,7 @@ class _Session(sessions.SessionFile):
 
 
 def _original(line: Json) -> str:
-    """The id of a line, or of the line that it is a copy of; empty if it has none."""
+    """Return the id of a line, or of the line that it is a copy of; empty if it has none."""
     copied = as_object(line.get("forkedFrom")).get("messageUuid")
     return id_text(copied or line.get("uuid") or None)
 
@@ -279,7 +280,7 @@ def _came_from(line: Json) -> object:
 
 
 def _is_typed(line: Json, *, is_marked: bool) -> bool:
-    """Whether a user's line may be typed: here, or in a chat, whose lines are marked as aside."""
+    """Whether a user may have typed a line, here or in a chat, whose lines are marked as asides."""
     aside = {name for name in _ASIDE if line.get(name)}
     is_marked = is_marked or _came_from(line) == "channel"
     return _came_from(line) in _PEOPLE and (not aside or (is_marked and aside == {"isMeta"}))
@@ -291,7 +292,7 @@ def _words(line: Json, content: object) -> str:
 
 
 def _returned(content: object) -> object:
-    """What a tool returned, of a result: the reminders above and below it are Claude Code's."""
+    """Return what a tool returned, without the reminders that Claude Code adds around it."""
     if isinstance(content, str):
         return _between_reminders(content)
     if not isinstance(content, list):
@@ -306,7 +307,7 @@ def _returned(content: object) -> object:
 
 
 def _between_reminders(text: str) -> str:
-    """A text without those at its ends, and the line breaks that stand between."""
+    """Return a text without reminders at its ends, and the line breaks next to them."""
     reminders = _reminders(text)
     begin, end = 0, len(text)
     for start, stop in reminders:
@@ -322,7 +323,7 @@ def _between_reminders(text: str) -> str:
 
 
 def _reminders(text: str) -> list[tuple[int, int]]:
-    """The places of reminders: each begins a line, and no other one within it does."""
+    """Return the places of reminders that begin a line, without those inside others."""
     places, after = list[tuple[int, int]](), 0
     while (end := text.find(_REMINDER_END, after)) >= 0:
         begin = text.rfind(f"\n{_REMINDER}", after, end) + 1
@@ -334,14 +335,14 @@ def _reminders(text: str) -> list[tuple[int, int]]:
 
 
 def _element(text: str, name: str) -> str:
-    """What an element of a slash command encloses; empty if there is none."""
+    """Return the content of an element of a slash command; empty if there is none."""
     _, _, rest = text.partition(f"<command-{name}>")
     enclosed, is_closed, _ = rest.partition(f"</command-{name}>")
     return enclosed if is_closed else ""
 
 
 def _typed_meanwhile(line: Json) -> str:
-    """What a user typed while the agent was at work; '' if a line is nothing like that."""
+    """Return what a user typed while the agent was working; '' for any other line."""
     queued = as_object(line.get("attachment"))
     is_prompt = queued.get("type") == "queued_command" and queued.get("commandMode") == "prompt"
     if line.get("type") != "attachment" or not is_prompt or _came_from(queued) not in _PEOPLE:
@@ -365,7 +366,7 @@ def _answer(line: Json) -> Json:
             for call in pieces
             if isinstance(call, ToolCall)
         ],
-        # Of tools that the model's provider runs, such as a search or an advisor.
+        # Tools that the model's provider runs, for example a search or an advisor.
         "results": [
             sessions.result(found.content, found.id, found.failed)
             for found in pieces

@@ -2,7 +2,7 @@
 
 Left out of the records are pictures, encrypted content, which nobody can read, instructions, which
 each session repeats, and events and compacted histories that repeat items. Sessions of subagents
-are kept, and no trace is made of them.
+are kept, but no trace is made from them.
 """
 
 import re
@@ -46,7 +46,7 @@ _FIELDS = (
     *("cwd", "model_provider", "cli_version", "originator", "source"),
     *("git.branch", "git.repository_url"),
 )
-# Threads that agents begin: all others are of a feature that a user has chosen.
+# Threads that agents begin; all others belong to a feature that a user has chosen.
 _OF_AGENTS = ("subagent", "guardian_review", "memory_consolidation")
 _KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _INSTRUCTIONS = ("base_instructions", "instructions", "user_instructions", "developer_instructions")
@@ -58,16 +58,16 @@ _FAILED = re.compile(
 _STARTS = ("task_started", "turn_started")
 _BEGINS = (*_STARTS, "user_message")
 _COMPLETES = ("task_complete", "turn_complete", "turn_aborted")
-_AT_ONCE = 1.0  # seconds between lines that are copied, at most
+_AT_ONCE = 1.0  # seconds between copied lines, at most
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
 _LOST = "its first line is lost, which says whose session it is"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
-_NAME = re.compile(r"rollout-.{19}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # of a file
+_NAME = re.compile(r"rollout-.{19}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # a file's name
 
 
 def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
-    """Each session once: of a packed and an unpacked file, the unpacked one counts."""
+    """Yield each session once; an unpacked file replaces a packed one."""
     all_paths = set(paths)
     for path in paths:
         is_packed = path.lower().endswith(".jsonl.zst")
@@ -76,16 +76,16 @@ def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: each line is a record, of which only what may count is kept.
+    """See `Format`: each line is a record, with only what may count.
 
     Raises:
-        UnreadableError: it is no session, or its first line is lost, see `_LOST`.
+        UnreadableError: it is not a session, or its first line is lost, see `_LOST`.
     """
     name = sessions.session_of(path)
     is_known = bool(_NAME.match(name))  # whose session it is
     for item in own_lines(path, _is_own, "session of Codex"):
         if isinstance(item, Rejected):
-            if not is_known:  # of two headers, a fork's own may be the lost one
+            if not is_known:  # of two headers, a fork's own may be lost
                 raise UnreadableError(_LOST)
             yield item
             continue
@@ -111,7 +111,7 @@ def _is_unknown(line: Json) -> bool:
 
 
 def _kept(line: Json) -> Json:
-    """A line without pictures and instructions; of one that says nothing, its kind and time."""
+    """Return a line without pictures and instructions; without content, its kind and time."""
     payload = as_object(line.get("payload"))
     if line.get("type") in _SILENT or payload.get("type") in _REPEATS:
         own = {name: each for name, each in payload.items() if name in ("type", "turn_id", "role")}
@@ -124,7 +124,7 @@ def _kept(line: Json) -> Json:
 
 
 def _without_instructions(payload: Json) -> Json:
-    """A payload without the texts that Codex or an app puts before what a user types."""
+    """Return a payload without the texts that Codex or an app puts before what a user types."""
     kept = {name: each for name, each in payload.items() if name not in _INSTRUCTIONS}
     if isinstance(kept.get("images"), list):
         kept["images"] = ["" for _ in kept["images"]]
@@ -142,7 +142,7 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
     """See `Format`.
 
     Raises:
-        UnreadableError: the first line is lost, which says whose session it is.
+        UnreadableError: the first line is lost, which identifies the session.
     """
     session = _Session(
         by_session=rules.trace == "session", file=name, has_events=_has_events(lines)
@@ -170,7 +170,7 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
 
 
 def _has_events(lines: Lines) -> bool:
-    """Whether events have what users typed; else only messages do, of which most are injected."""
+    """Whether events contain what users typed; else messages do, most of which are injected."""
     return any(
         prompts.typed_in_event(cast("Json", line["payload"])) is not None
         for _, line in lines
@@ -179,14 +179,14 @@ def _has_events(lines: Lines) -> bool:
 
 
 def _end_of_history(lines: Lines, begun: float) -> int:
-    """The line with which a fork's own turns begin, at the earliest.
+    """Return the earliest line at which a fork's own turns can begin.
 
-    Its parent's header says whose history follows. A fork writes that at once, mostly with new
-    times; then it waits for its user, or for a model that answers.
+    Its parent's header names the session whose history follows. A fork writes that at once, mostly
+    with new times. Then it waits for its user, or for a model's answer.
 
     Args:
-        lines: of the session.
-        begun: when the fork did, in seconds after 1970; 0 if that is unknown.
+        lines: lines of the session.
+        begun: when the fork began, in seconds after 1970; 0 if unknown.
     """
     before, asked, last = begun, 0, 0
     for number, line in lines:
@@ -208,13 +208,13 @@ def _end_of_history(lines: Lines, begun: float) -> int:
 
 @dataclass(kw_only=True)
 class _Session(sessions.SessionFile):
-    """A file.
+    """A file of a session.
 
     Attributes:
         file: its name.
         has_events: see `_has_events`.
-        meta: the payload of its first line; empty as long as that is not read.
-        own_from: the line from which on a fork has turns of its own; 0 in another session.
+        meta: payload of its first line; empty until that is read.
+        own_from: line at which a fork's own turns begin; 0 in any other session.
     """
 
     file: str
@@ -224,38 +224,38 @@ class _Session(sessions.SessionFile):
     is_bare: bool = False
     has_turn: bool = False
     _turn: "_Turn | None" = None
-    _next: str = ""  # the id of a turn that is under way, also if its start is lost
-    _count: int = 0  # of turns with a prompt
+    _next: str = ""  # id of the current turn, even if its start is lost
+    _count: int = 0  # number of turns with a prompt
     _model: object = None
-    _thought: str = ""  # the id of the first part of a thought that goes on; '' if none does
+    _thought: str = ""  # id of the first part of a thought that continues; '' if none does
     _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
 
     @property
     def id(self) -> str:
-        """Its own, or where that is cut off the one in the file's name."""
+        """The session's own id; if it is cut off, the id in the file's name."""
         return str(self.meta.get("id") or self._name or self.file.partition(".")[0])
 
     @property
     def _name(self) -> str:
-        """The id that the file's name has; '' if none."""
+        """The id in the file's name; '' if there is none."""
         match = _NAME.match(self.file)
         return match[1] if match else ""
 
     @property
     def begun(self) -> float:
-        """When it began, in seconds after 1970; 0 if that is unknown."""
+        """When it began, in seconds after 1970; 0 if unknown."""
         time = time_of(self.meta.get("timestamp"))
         return _seconds_of(self.id) or (time.timestamp() if time else 0.0)
 
     def is_header(self, meta: Json) -> bool:
-        """Whether a header is the session's own: a fork has its parent's below that."""
+        """Whether a header is the session's own; a fork has its parent's header below."""
         if self.meta:
             return False
         return not self._name or meta.get("id") in (None, "", self._name)
 
     @property
     def is_subagents(self) -> bool:
-        """Whether it is none of a user's; an app that is unknown to Codex is an object, too."""
+        """Whether it is not a user's; an app that is unknown to Codex is an object, too."""
         source = as_object(self.meta.get("source"))
         is_agents = self.meta.get("thread_source") in _OF_AGENTS
         return is_agents or "subagent" in source or "internal" in source
@@ -266,7 +266,7 @@ class _Session(sessions.SessionFile):
         return {**fields, "source": as_object(fields["source"]).get("custom", fields["source"])}
 
     def parted(self, line: Json) -> tuple[str, Json]:
-        """A line's kind and payload; until autumn 2025 there were bare items, below a header."""
+        """Return a line's kind and payload; until autumn 2025, items were bare, below a header."""
         payload = line.get("payload")
         if isinstance(payload, dict):
             return str(line.get("type")), cast("Json", payload)
@@ -277,11 +277,11 @@ class _Session(sessions.SessionFile):
 
     @property
     def turn(self) -> "_Turn | None":
-        """That of the line that was taken last; None if it is open whether that begins another."""
+        """The turn of the last line; None if it is unknown yet whether the line begins one."""
         return None if self._unanswered else self._turn
 
     def forget(self, *, is_first: bool) -> Iterator[ReadItem]:
-        """Take a line that is forgotten: what follows without a prompt is nobody's."""
+        """Take a forgotten line: what follows without a prompt belongs to no trace."""
         yield from self.end()
         self._count += is_first
         self._turn = _Turn(
@@ -289,7 +289,7 @@ class _Session(sessions.SessionFile):
         )
 
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
-        """The records of a line; it belongs to the turn that it names, if it names one."""
+        """Yield the records of a line; it belongs to the turn that it names, if any."""
         self.now = time
         name = id_text(payload.get("turn_id")) if kind in ("turn_context", "event_msg") else ""
         if name and self._turn and self._turn.id not in ("", name):
@@ -330,7 +330,7 @@ class _Session(sessions.SessionFile):
             yield from self._item(number, str(event), payload)
 
     def end(self) -> Iterator[ReadItem]:
-        """Leave a turn."""
+        """End the current turn."""
         turn, self._turn, self._thought, self._next = self._turn, None, "", ""
         self._unanswered.clear()
         if turn and self._is_others(turn):
@@ -339,7 +339,7 @@ class _Session(sessions.SessionFile):
             yield Skipped("turn without a prompt")
 
     def _answered(self) -> Iterator[ReadItem]:
-        """Take prompts that only messages have, once something follows: an event may come yet."""
+        """Yield prompts that only messages have, once something follows, unless an event does."""
         prompts = self._unanswered
         self._unanswered = []
         for number, text, time in prompts:
@@ -347,9 +347,9 @@ class _Session(sessions.SessionFile):
             yield from self._prompt(number, text, time)
 
     def _is_others(self, turn: "_Turn") -> bool:
-        """Whether a turn is of another session, as those are that a fork has copied.
+        """Whether a turn belongs to another session, because a fork has copied it.
 
-        They are older than it, by their ids or by what they say; else by their place.
+        Copied turns are older, by their ids or their contents; else their place decides.
         """
         if self.begun and (own := _seconds_of(turn.id)) is not None:
             return own < self.begun
@@ -368,7 +368,7 @@ class _Session(sessions.SessionFile):
         return prompts.scheduled(payload)
 
     def _is_wordless(self, kind: str, payload: Json) -> bool:
-        """Whether a prompt is no text, but begins a turn, which no event does."""
+        """Whether a prompt without text begins a turn; events begin none."""
         if self.by_session or (self._turn and self._turn.has_events):
             return False
         if kind == "event_msg":
@@ -377,7 +377,7 @@ class _Session(sessions.SessionFile):
         return is_users and not self.has_events and _has_pictures(payload)
 
     def _prompt(self, number: int, text: str, time: object) -> Iterator[ReadItem]:
-        """A prompt begins a turn, or follows its first event; a later one is typed meanwhile."""
+        """Begin a turn by its prompt, which may follow its first event; later prompts interject."""
         turn = self._turn
         if turn is None or not turn.has_events:
             time = self.meta.get("timestamp") if self.is_bare and not self._count else time
@@ -413,7 +413,7 @@ class _Session(sessions.SessionFile):
         return self.id if self.by_session else turn.trace
 
     def _key(self, turn: "_Turn", *what: object) -> Json:
-        """The key of a record, and its order: that of its file, one of several of a thread.
+        """Return the key of a record, and the order of its file, one of several of a thread.
 
         Only a turn with an id of its own is the same in another file.
         """
@@ -447,7 +447,7 @@ class _Session(sessions.SessionFile):
             yield from self._add(number, "tool", {"results": [part]}, own)
 
     def _within(self, ended: Json) -> Json:
-        """How a call ended: what fails in a script is a failure of the call that runs it."""
+        """Return how a call ended: if a script fails, the call that runs it fails."""
         turn = self._turn
         if turn and turn.open and ended["failed"] and ended["call"] not in turn.calls:
             return {**ended, "call": next(reversed(turn.open))}
@@ -461,12 +461,12 @@ class _Session(sessions.SessionFile):
             yield record
 
     def _add(self, number: int, role: str, part: Json, own: str = "") -> Iterator[SourceRecord]:
-        """The record of a part, known by its own id if it has one."""
+        """Yield the record of a part, identified by its own id if it has one."""
         turn = self._turn
         if not turn and self._next:
             turn = self._without_start(number, self.now)
         if turn and not turn.has_prompt:
-            turn.is_lost = True  # what is typed below did not ask for it
+            turn.is_lost = True  # later input did not ask for it
         elif turn and not self._is_others(turn):
             record = {**self._key(turn, role, own or part), "role": role, **part}
             yield SourceRecord(self._trace(turn), record, number)
@@ -477,15 +477,15 @@ class _Turn:
     """A turn.
 
     Attributes:
-        line: with which it begins.
-        id: its own; '' if unknown.
-        started: when, in seconds after 1970; None if unknown.
-        time: of the line that begins it.
-        has_events: of its beginning and end; else the next prompt ends it.
-        trace: its id as a trace.
+        line: line with which it begins.
+        id: its own id; '' if unknown.
+        started: when it started, in seconds after 1970; None if unknown.
+        time: time of the line that begins it.
+        has_events: whether events mark its beginning and end; else the next prompt ends it.
+        trace: id of its trace.
         is_lost: whether it has steps, but no prompt above them.
-        calls: the ids of its calls.
-        open: of those that have no output yet.
+        calls: ids of its calls.
+        open: ids of calls that have no output yet.
     """
 
     line: int
@@ -501,20 +501,20 @@ class _Turn:
 
 
 def _begins(kind: str, payload: Json) -> bool:
-    """Whether a line stands where a turn begins."""
+    """Whether a line begins a turn."""
     is_typed = as_object(payload.get("item")).get("type") == "UserMessage"
     return kind == "turn_context" or payload.get("type") in _BEGINS or is_typed
 
 
 def _seconds_of(name: str) -> float | None:
-    """The time that a UUID of version 7 holds."""
+    """Return the time in a UUID of version 7."""
     if not _UUID.fullmatch(name) or UUID(name).version != 7:
         return None
     return (UUID(name).int >> 80) / 1000
 
 
 def _text(content: object) -> str:
-    """The texts of reasoning, whose parts have types of their own."""
+    """Return the texts of reasoning, whose parts have their own types."""
     parts = parts_of(content)
     texts = (part if isinstance(part, str) else as_object(part).get("text") for part in parts)
     return joined([str(text or "") for text in texts])
@@ -528,7 +528,7 @@ def _has_pictures(payload: Json) -> bool:
 
 
 def _ended(event: Json) -> Json | None:
-    """How a call ended, of an event; None if it is another one."""
+    """Return how a call ended, from an event; None for any other event."""
     kind, item = event.get("type"), event.get("item")
     if kind in _ENDS:
         return {"call": id_text(event.get("call_id")), "failed": _has_failed(event)}
@@ -549,7 +549,7 @@ def _has_failed(ended: Json) -> bool:
 
 
 def _output(item: Json) -> tuple[object, bool]:
-    """The result of a call, and whether it is a failure."""
+    """Return the result of a call, and whether it failed."""
     content, has_failed = item.get("output", item.get("tools")), item.get("success") is False
     if isinstance(content, dict) and "content" in content:
         has_failed = has_failed or content.get("success") is False

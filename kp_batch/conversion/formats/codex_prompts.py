@@ -1,4 +1,4 @@
-"""What users ask of Codex, without what it and its apps put around that."""
+"""What users ask of Codex, without what Codex and its apps add around it."""
 
 import re
 from html import unescape
@@ -16,13 +16,13 @@ _INJECTED = sessions.Injected(
     ),
     openings=("# AGENTS.md instructions",),
 )
-# All of a part that is injected into a message: an element, or a tag of a picture.
+# A part of a message that is injected as a whole: an element, or a tag of a picture.
 _ALONE = re.compile(
     r"\s*(?:<([a-zA-Z]{1,40}(?:[-_ ][a-zA-Z]{1,40}){1,3})(?:\s[^<>]*)?>.*</\1>"
     r"|</?image(?:\s[^<>]*)?>)\s*",
     re.DOTALL,
 )
-# Below what an app tells of its state or of files, it puts what was typed, mostly under a heading.
+# An app puts what was typed below its own state or files, mostly under a heading.
 _REQUEST = re.compile(r"^## My request(?: for Codex)?:", re.MULTILINE)
 _EDITOR = "# Context from my IDE setup"
 _FILES = "# Files mentioned by the user"
@@ -42,11 +42,11 @@ _SCHEDULES = "automation_update"  # the tool
 
 
 def typed(content: object) -> str:
-    """What a user asks, of a content; '' if that is all Codex's or an app's."""
+    """Return what a user asks in a content; '' if all of it is Codex's or an app's."""
     text = _without_schedule(_INJECTED.typed(content))
     begin = text.lstrip()
     request = _REQUEST.search(begin)
-    # A user may have such a heading, too.
+    # A user may write such a heading, too.
     if request and (request[0].endswith("Codex:") or begin.startswith(_HEADS)):
         return begin[request.end() :].strip()
     if begin.startswith(_EDITOR):
@@ -64,13 +64,13 @@ def _without_schedule(text: str) -> str:
 
 
 def typed_in_message(item: Json) -> str:
-    """What a user asks, of a message in which parts of their own may be injected."""
+    """Return what a user asks in a message; parts of it may be injected."""
     parts = parts_of(item.get("content"))
     return typed([part for part in parts if not _ALONE.fullmatch(text_of_part(part))])
 
 
 def typed_in_event(event: Json) -> str | None:
-    """What a user asks, of an event; None if it is another event."""
+    """Return what a user asks in an event; None if it is another event."""
     if event.get("type") == "user_message":
         return typed(str(event.get("message") or ""))
     item = as_object(event.get("item"))
@@ -80,6 +80,6 @@ def typed_in_event(event: Json) -> str | None:
 
 
 def scheduled(item: Json) -> str:
-    """What a user has scheduled, of an item that no call has asked for; '' if it is another one."""
+    """Return what a user has scheduled, from an item that no call asked for; '' for other items."""
     is_result = item.get("type") == "function_call_output" and not item.get("call_id")
     return typed(item.get("output")) if is_result and item.get("name") == _SCHEDULES else ""

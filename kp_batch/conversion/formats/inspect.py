@@ -1,8 +1,8 @@
 """Inspect's logs, `.json` and `.eval`, and Scout's transcripts in Parquet.
 
 A record is a sample, or a transcript. Left out are pictures, and events, which repeat the messages
-at many times their size: only their times, agent and tools are kept, and which messages an earlier
-run had. Of scores numbers and grades are kept, as no rule can use another value.
+at many times their size: only their times, agent, tools and messages of an earlier run are kept.
+Scores are kept if they are numbers or grades, since no rule can use other values.
 """
 
 import re
@@ -38,12 +38,12 @@ from kp_batch.errors import UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.text import time_of
 
-_HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on
+_HEADERS = ("header.json", "_journal/start.json")  # the second while a run continues
 _WHOLE = re.compile(r"(samples/.+_epoch_\d+)\.json")
 _SHELL = re.compile(r"(samples/.+_epoch_\d+)/sample\.json")
 _CHUNK = re.compile(r"(samples/.+_epoch_\d+/\w+)/(\d+)\.json")
-_PLAIN = (ZIP_STORED, ZIP_DEFLATED)  # what else zipfile knows, it may unpack to any size at once
-_ZSTANDARD = 93  # which Python's zipfile knows from 3.14 on
+_PLAIN = (ZIP_STORED, ZIP_DEFLATED)  # other methods may unpack to any size at once
+_ZSTANDARD = 93  # Python's zipfile has it from 3.14 on
 _ID = "transcript_id"
 _CONTENT = ("messages", "events", "events_data")
 _UNREAD = "timelines"
@@ -53,30 +53,30 @@ _NATIVE = ("source_id", "task_id", "task_repeat")  # of the log: its id, the sam
 
 
 class EvalFile:
-    """An `.eval` file, which is open.
+    """An open `.eval` file.
 
     Raises:
-        TooLargeError: its header passes a limit, or its members unpack to more than a file may.
-        UnreadableError: it is a zip, but no Inspect log.
+        TooLargeError: its header exceeds a limit, or its members unpack to more than a file may.
+        UnreadableError: it is a zip file, but not an Inspect log.
     """
 
     def __init__(self, file: BufferedReader) -> None:
         self._file, self._zip = file, ZipFile(file)
         members = self._zip.infolist()
-        size = sum(member.file_size for member in members)  # of none is more read than it names
+        size = sum(member.file_size for member in members)  # never more is read than they state
         if size > max(bounds.MEMBER_BYTES, bounds.RATIO * fstat(file.fileno()).st_size):
             raise TooLargeError("it is too large to be read: its unpacked members exceed the limit")
         self._members = {member.filename: member for member in members}
-        # Of each folder, named by the places of their first items.
+        # The chunks of each folder, by the places of their first items.
         self._chunks: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for match in filter(None, map(_CHUNK.fullmatch, self._members)):
             self._chunks[match[1]].append((int(match[2]), match[0]))
         self.header = self._header()
 
     def samples(self) -> Iterator[Json | Rejected]:
-        """Each sample, as logs of JSON have it; `messages` and `events` may be gone through once.
+        """Yield each sample, as in JSON logs; iterate `messages` and `events` only once.
 
-        Events that pass a limit raise a TooLargeError as they are gone through.
+        Events that exceed a limit raise a TooLargeError during the iteration.
         """
         for name in self._members:
             try:
@@ -88,7 +88,7 @@ class EvalFile:
                     yield sample
 
     def _sample(self, name: str) -> Json | None:
-        """The sample that a member is, or begins; None if it is another one."""
+        """Return the sample that a member is, or begins; None for other members."""
         if _WHOLE.fullmatch(name):
             return cast("Json", self._json(name, trace_budget()))
         match = _SHELL.fullmatch(name)
@@ -104,7 +104,7 @@ class EvalFile:
         raise UnreadableError("it is not an Inspect log: it has no header.json")
 
     def _chunked(self, folder: str) -> Json:
-        """A sample in chunks, whose messages are ranges of all those that its events have."""
+        """Return a sample in chunks; its messages are ranges of all messages in its events."""
         room = trace_budget()
         shell = cast("Json", self._json(f"{folder}/sample.json", room))
         known = list(self._sequence(f"{folder}/messages", room))
@@ -121,7 +121,7 @@ class EvalFile:
         }
 
     def _sequence(self, folder: str, room: Budget | None = None) -> Iterator[Any]:
-        """The items of all chunks; without a room, of one at a time."""
+        """Yield the items of all chunks; without `room`, each chunk has its own limit."""
         for _, name in sorted(self._chunks[folder]):
             yield from cast("list[object]", self._json(name, room or trace_budget()))
 
@@ -131,7 +131,7 @@ class EvalFile:
         return loads(content)
 
     def _content(self, member: ZipInfo) -> bytes:
-        """The content of a member; of one that is too large, the beginning, which is so as well."""
+        """Return the content of a member; if too large, a beginning that exceeds the limit, too."""
         most = min(member.file_size, bounds.LINE_BYTES) + 1
         if member.compress_type == _ZSTANDARD:
             return self._unpacked(member, most)
@@ -154,7 +154,7 @@ class EvalFile:
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: each sample is a record, and each transcript."""
+    """See `Format`: each sample is a record, and so is each transcript."""
     name = path.name.lower()
     if name.endswith(".parquet"):
         yield from _TRANSCRIPTS.records(path)
@@ -214,7 +214,7 @@ def _transcript(row: Json) -> SourceRecord | Rejected:
 
 
 def _events(row: Json) -> Events:
-    """The facts of the events, unless the other columns have them."""
+    """Return the facts of the events that the other columns lack."""
     events = row.get("events")
     if _ended(row) and '"prior_run"' not in str(events):
         return Events.of((), None)
@@ -222,7 +222,7 @@ def _events(row: Json) -> Events:
 
 
 def _ended(row: Json) -> str:
-    """When it ended, by its date and how long it took; '' if unknown."""
+    """Return when it ended, from its date and duration; '' if unknown."""
     begun, seconds = time_of(row.get("date")), row.get("total_time")
     if begun is None or not isinstance(seconds, int | float):
         return ""
@@ -233,7 +233,7 @@ def _ended(row: Json) -> str:
 
 
 def _objects(column: object) -> list[Json]:
-    """The objects of a column that is a list in JSON."""
+    """Return the objects of a column that is a list in JSON."""
     return [item for item in list_in(column) if isinstance(item, dict)]
 
 
@@ -249,7 +249,7 @@ def _scores(row: Json) -> dict[str, float]:
 
 
 def _fields(row: Json) -> dict[str, list[str]]:
-    """The columns of texts; of those that hold an object, its keys."""
+    """Return the columns of texts; a column with an object has a field for each key."""
     columns: dict[str, object] = {}
     for key, value in row.items():
         is_field = key not in _NO_FIELDS and not key.startswith(_SCORER)

@@ -1,4 +1,4 @@
-"""Makes a record of a sample of Inspect, with its chat messages, and a trace of it."""
+"""Makes a record from a sample of Inspect, with its chat messages, and a trace from the record."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,25 +31,25 @@ _OF_PARTS = (
     *("tool_type", "context", "id", "name", "arguments", "result", "error"),
 )
 _OF_CALLS = ("id", "function", "arguments")
-_OLD_SCORERS = ("score", "88F74D2C")  # where a score lacks its scorer's name
-_INTEGERS = 1 << 63  # so many that a column holds, on either side of 0
+_OLD_SCORERS = ("score", "88F74D2C")  # if a score lacks its scorer's name
+_INTEGERS = 1 << 63  # a column holds smaller numbers, on either side of 0
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
 def trim_messages(
     messages: Iterable[Json], attachments: Mapping[str, str], prior: Collection[str] = ()
 ) -> list[Json]:
-    """Messages with the keys that count, without pictures, and with attachments in their places.
+    """Return messages with the keys that count, without pictures, with attachments inserted.
 
-    A summary of earlier messages is left out: those have stayed in front of it.
+    A summary of earlier messages is left out, since these messages are still before it.
 
     Args:
-        messages: as a log has them.
-        attachments: of the sample, by name.
-        prior: ids of the messages of earlier runs of the sample.
+        messages: messages as in a log.
+        attachments: attachments of the sample, by name.
+        prior: ids of messages from earlier runs of the sample.
 
     Raises:
-        TooLargeError: they come to more than a trace may hold.
+        TooLargeError: they exceed the size of a trace.
     """
     room = _room()
     return [
@@ -60,7 +60,7 @@ def trim_messages(
 
 
 def _is_summary(message: Json) -> bool:
-    # What Inspect's `CompactionSummary` puts into the conversation.
+    # Inspect's `CompactionSummary` adds it to the conversation.
     return message.get("role") == "user" and value_at(message, "metadata.summary") is True
 
 
@@ -81,7 +81,7 @@ def _only(value: Json, names: Iterable[str]) -> Json:
 
 
 def _room() -> Budget:
-    # A few bytes can name a long text, or many messages, any number of times.
+    # A few bytes can refer to a long text, or to many messages, any number of times.
     most = f"{bounds.LINE_BYTES >> 20} MiB"
     return Budget(
         bounds.LINE_BYTES, f"it is too large to be read: its messages take more than {most}"
@@ -114,7 +114,7 @@ def _attached(text: str, attachments: Mapping[str, str]) -> str:
 
 
 def conversation(messages: Iterable[Json]) -> Iterator[Message]:
-    """Messages, without those of an earlier run but for the question."""
+    """Yield messages, without those of an earlier run, except for the question."""
     asked = False
     for message in messages:
         role = _ROLES.get(message.get("role") or "")
@@ -135,7 +135,7 @@ def _read(role: Role, message: Json) -> Iterator[Message]:
 
 
 def _is_shown(message: Json) -> bool:
-    """Whether a user's message only carries what a tool has shown."""
+    """Whether a user's message only contains what a tool has shown."""
     return message.get("role") == "user" and bool(message.get("tool_call_id"))
 
 
@@ -163,7 +163,7 @@ def _run_by_provider(part: Json) -> Message:
 
 
 def _result(message: Json) -> ToolResult:
-    """A tool's result; where it failed without one, the model was shown the error."""
+    """Return a tool's result; if it failed without one, the error that the model was shown."""
     error = message.get("error") or message.get("tool_error")
     shown = error.get("message") if isinstance(error, dict) else error
     return ToolResult(
@@ -186,7 +186,7 @@ def _text(message: Json) -> str:
 
 
 def _reasoning(part: Json) -> str:
-    """A reasoning, or of a redacted one, which is encrypted, the summary."""
+    """Return a reasoning; if it is encrypted, its summary."""
     if part.get("type") != "reasoning":
         return ""
     hidden = part.get("redacted") or not part.get("reasoning")
@@ -198,20 +198,20 @@ class Log:
     """The facts of a log that all its samples share."""
 
     run: str
-    name: str | None  # what identifies it best
+    name: str | None  # its best identifier
     scorer: str  # the first one
     fields: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, header: Json) -> Self:
-        """The facts of a log's header, or of that of a run that goes on."""
+        """Make it from a log's header, or from that of a run that continues."""
         spec = header.get("eval") or {}
         named = {
             "task": spec.get("task"),
             "dataset": value_at(spec, "dataset.name"),
             "model": spec.get("model"),
             "solver": spec.get("solver"),
-            "tags": header.get("tags", spec.get("tags")),  # the first are the edited ones
+            "tags": header.get("tags", spec.get("tags")),  # the edited ones come first
         }
         results = header.get("results") or {}
         scores = results.get("scores") or [results.get("scorer") or {}]
@@ -220,14 +220,14 @@ class Log:
         return cls(run, name, str(scores[0].get("name") or ""), fields)
 
     def name_of(self, sample: Json) -> str:
-        """The name of a sample that has none of its own, as in old logs; '' if there is none."""
+        """Return the name of a sample that has none, as in old logs; '' if there is none."""
         if not self.run or sample.get("id") is None:
             return ""
         return f"{self.run}/{sample['id']}/{sample.get('epoch', 1)}"
 
 
 def record_of(sample: Json, log: Log) -> dict[str, object]:
-    """The payload of a sample's record."""
+    """Return the payload of a sample's record."""
     old = sample.get("transcript") or {}
     events = Events.of(sample.get("events") or old.get("events") or (), sample.get("events_data"))
     attachments = {**(old.get("content") or {}), **(sample.get("attachments") or {})}
@@ -251,7 +251,7 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
 
 
 def native_of(log: object, sample: object, epoch: object) -> dict[str, object]:
-    """The fields of `Native` that lead back to a sample."""
+    """Return the fields of `Native` that identify a sample."""
     names = {"log": log, "sample": sample}
     is_number = type(epoch) is int and abs(epoch) < _INTEGERS
     return {
@@ -264,23 +264,22 @@ def native_of(log: object, sample: object, epoch: object) -> dict[str, object]:
 class Events:
     """The facts of a sample's events that its messages lack."""
 
-    first: str | None  # when the first one was
-    last: str  # when the latest one was, in UTC; '' if there is none
+    first: str | None  # time of the first event
+    last: str  # time of the latest event, in UTC; '' if there is none
     of_prior_runs: frozenset[str]  # ids of messages
     agent: str | None  # the first one that ran
-    tools: object  # of the first call of a model that had any
+    tools: object  # of the first call of a model with tools
 
     @classmethod
     def of(cls, events: Iterable[Json], pools: object) -> Self:
-        """Go through the events once.
+        """Make it in one iteration over the events.
 
-        Args:
-            events: in their order; a run that goes on where another one stopped restores its events
-                within a span `prior_run`.
-            pools: `events_data`, of which events name messages by their places.
+        Args: events: events in order. If a run continues a stopped one, it restores the earlier
+        events in a span `prior_run`. pools: `events_data`; events refer to its messages by their
+        places.
         """
         known = cast("list[Json]", value_at(pools, "messages") or [])
-        changes = [0] * (len(known) + 1)  # in how many ranges each is, from one to the next
+        changes = [0] * (len(known) + 1)  # change of the number of ranges that contain each message
         begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         tools: object = None
         for event in events:
@@ -303,7 +302,7 @@ class Events:
 
 
 def _add(ranges: Iterable[tuple[int, int]], changes: list[int]) -> None:
-    """Note where ranges begin and end, as they may be many and long."""
+    """Record where ranges begin and end, because they may be many and long."""
     for start, end in ranges:
         if places := range(len(changes) - 1)[start:end]:
             changes[places.start] += 1
@@ -339,7 +338,7 @@ def _scores_of(sample: Json, log: Log) -> dict[str, Json]:
 
 
 def numbers(values: Json) -> Iterator[tuple[str, float]]:
-    """The scores that are numbers or grades; those within a score by their own names."""
+    """Yield the scores that are numbers or grades; nested scores have their own names."""
     inner: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -352,7 +351,7 @@ def numbers(values: Json) -> Iterator[tuple[str, float]]:
 
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
-    """See `Format`: of several samples of one id, the one that was changed last counts."""
+    """See `Format`: of several samples of one id, the last changed one counts."""
     samples = (record.payload for record in reversed(records))
     sample: Json = max(samples, key=lambda sample: sample["changed"])
     transcript = Transcript(recovery=rules.recovers)

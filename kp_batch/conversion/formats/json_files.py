@@ -1,4 +1,4 @@
-"""Reads files of JSON: one value, or one a line, also packed with gzip or zstd."""
+"""Reads files of JSON: one value, or one per line, also compressed with gzip or zstd."""
 
 import gzip
 import io
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
-# Of what may stand before: pzstd tells sizes there, and readers skip it.
+# A frame that may come before: pzstd writes sizes there, and readers skip it.
 _SKIPPED = tuple(bytes([0x50 + kind]) + b"\x2a\x4d\x18" for kind in range(16))
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20
 _MALFORMED = "malformed_json"
-_UNFINISHED = "unfinished_line"  # which a later import finds whole
+_UNFINISHED = "unfinished_line"  # a later import finds it complete
 
 
-_FIRST_LINES = 100  # among which a file shows what it is
-_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # which protobuf has early, and JSON not
+_FIRST_LINES = 100  # that show what a file is
+_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # early in protobuf, and never in JSON
 _TOKEN = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|([][{},])', re.DOTALL)
 _ENDS = {b"{": b"}", b"[": b"]"}
 _LINES = (".jsonl", ".ndjson")
 
 
 class CutError(UnreadableError):
-    """A packed file ends early: its content up to there is sound, as far as can be seen."""
+    """A compressed file ends early; its content up to there is valid, as far as can be seen."""
 
 
 def opened(path: Path, *, may_lack_end: bool = False) -> io.BufferedReader:
@@ -56,14 +56,14 @@ def opened(path: Path, *, may_lack_end: bool = False) -> io.BufferedReader:
 
 
 def unpacked(file: io.BufferedReader, *, may_lack_end: bool = False) -> io.BufferedReader:
-    """The content of a file, which is closed with it.
+    """Return the content of a file, which is closed with it.
 
-    Reading it may raise an UnreadableError, where it cannot be unpacked, or a TooLargeError, where
-    that is more than a file may hold.
+    Reading it may raise an UnreadableError if it cannot be unpacked, or a TooLargeError if it
+    unpacks to more than a file may.
 
     Args:
-        file: which may be packed.
-        may_lack_end: whether its zstd may end early, as that of a file does which is written to.
+        file: a file that may be compressed.
+        may_lack_end: whether its zstd data may end early, because it is still being written.
     """
     head = file.peek(len(_ZSTD))
     if head.startswith(_GZIP):
@@ -75,12 +75,12 @@ def unpacked(file: io.BufferedReader, *, may_lack_end: bool = False) -> io.Buffe
 
 
 def is_zstd(head: bytes) -> bool:
-    """Whether a content that begins so is packed with zstd."""
+    """Whether content that begins so is compressed with zstd."""
     return head.startswith((_ZSTD, *_SKIPPED))
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a packed file, up to the limit."""
+    """The content of a compressed file, up to the limit."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         try:
-            size = self._file.readinto1(buffer)  # which keeps what comes before an early end
+            size = self._file.readinto1(buffer)  # keeps what comes before an early end
         except EOFError as error:
             if self._may_lack_end:
                 return 0
@@ -115,18 +115,18 @@ class _Unpacked(io.RawIOBase):
 
 
 def begins_json(head: bytes) -> bool:
-    """Whether a content that begins so is a JSON object, or a list, or lines of these."""
+    """Whether content that begins so is JSON: an object, a list, or lines of these."""
     return head.lstrip().startswith((b"{", b"[")) and not _CONTROLS.search(head)
 
 
 def beginning(path: str, head: bytes) -> bytes:
-    """The first lines of a file of JSON, or its one value without what comes late in it.
+    """Return the first lines of a file of JSON, or its one value without late parts.
 
     Empty if it is not JSON, or its first line is longer.
 
     Args:
-        path: of the file, whose ending shows whether it has lines.
-        head: how it begins; it may be packed.
+        path: path of the file; its ending shows whether it has lines.
+        head: its beginning, which may be compressed.
     """
     with unpacked(io.BufferedReader(io.BytesIO(head)), may_lack_end=True) as file:
         text = file.read(model.HEAD_BYTES)
@@ -137,7 +137,7 @@ def beginning(path: str, head: bytes) -> bytes:
 
 
 def _closed(text: bytes) -> bytes:
-    """The values that a text begins with; of one that goes on, its parts up to there."""
+    """Complete the values that a text begins with; an unfinished one ends after its last part."""
     complete = cut = 0  # where the last value ends, and the last part
     ends = due = b""  # brackets
     for token in _TOKEN.finditer(text):
@@ -151,15 +151,15 @@ def _closed(text: bytes) -> bytes:
 
 
 def read_json(path: Path) -> object:
-    """Read a file's one value.
+    """Read a file's only value.
 
     Raises:
-        TooLargeError: it passes a limit.
-        UnreadableError: it is empty, cut or no JSON.
+        TooLargeError: the value exceeds a limit.
+        UnreadableError: the file is empty, cut or not JSON.
     """
     content = b""
     try:
-        with opened(path) as file:  # of what is too large, the beginning is so as well
+        with opened(path) as file:  # a beginning of a large value is too large, too
             content = file.read(bounds.LINE_BYTES + 1)
         if not content:
             raise UnreadableError("it is empty (0 bytes)")
@@ -173,17 +173,17 @@ def read_json(path: Path) -> object:
 def read_json_lines(
     path: Path, *, may_lack_end: bool = False
 ) -> Iterator[tuple[int, Json] | Rejected]:
-    """Read a file's lines, from 1 on; a line that is not a JSON object, or too large, is refused.
+    """Read a file's lines, numbered from 1; refuse lines that are too large, or not JSON objects.
 
-    A last line without its end waits: somebody may be writing it.
+    A last line without its end waits, since it may be unfinished.
 
     Args:
-        path: of the file.
-        may_lack_end: whether it may be written to; see `unpacked`.
+        path: path of the file.
+        may_lack_end: whether it may still be written to; see `unpacked`.
 
     Raises:
-        TooLargeError: it unpacks to more than a file may hold, or too many lines are refused.
-        UnreadableError: it is empty, in another encoding than UTF-8, or cannot be unpacked.
+        TooLargeError: the file unpacks to more than a file may, or too many lines are refused.
+        UnreadableError: the file is empty, is not UTF-8, or cannot be unpacked.
     """
     is_empty, room = True, refusal_budget()
     with opened(path, may_lack_end=may_lack_end) as file:
@@ -202,10 +202,10 @@ def read_json_lines(
 def own_lines(
     path: Path, is_own: Callable[[Json], bool], what: str
 ) -> Iterator[tuple[int, Json] | Rejected]:
-    """The lines of a file, once one of the first shows that it is of a kind.
+    """Yield the lines of a file, if one of the first shows that it is of a kind.
 
     Raises:
-        UnreadableError: none does: it is not `what`.
+        UnreadableError: none does, so it is not `what`.
     """
     before: list[tuple[int, Json] | Rejected] | None = []  # lines
     for item in read_json_lines(path):
@@ -225,7 +225,7 @@ def own_lines(
 def records_of_lines(path: Path, record: Callable[[Json, int], ReadItem]) -> Iterator[ReadItem]:
     """Make a record of each line and its number; see `read_json_lines`.
 
-    A line of which `record` raises an UnreadableError is refused: it lacks a column.
+    If `record` raises an UnreadableError, the line is refused for a missing column.
     """
     for item in read_json_lines(path):
         if isinstance(item, Rejected):
@@ -239,28 +239,28 @@ def records_of_lines(path: Path, record: Callable[[Json, int], ReadItem]) -> Ite
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a file has no bytes, unpacked."""
+    """Whether a file has no bytes, after unpacking."""
     with opened(path) as file:
         return not file.read(1)
 
 
 def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]:
-    """Read a file of one JSON object, of a list of them, or of one a line.
+    """Read a file of one JSON object, of a list of objects, or of one object per line.
 
     Raises:
-        TooLargeError: it is one value, or one line, that passes a limit; or unpacks to too much.
-        UnreadableError: it is empty, cannot be unpacked, or holds no object.
+        TooLargeError: its one value, or a line, exceeds a limit; or it unpacks to too much.
+        UnreadableError: it is empty, cannot be unpacked, or contains no object.
     """
     try:
         yield from _values_of_lines(path)
-    except OtherEncodingError:  # one value may have any
+    except OtherEncodingError:  # a single value may have any
         if not (objects := _objects(path)):
             raise
         yield from ((None, each) for each in objects)
 
 
 def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]:
-    """The objects of a file, a line each, unless no line begins with one."""
+    """Yield the objects of a file, one per line, unless no line begins with one."""
     lines = read_json_lines(path, may_lack_end=True)
     refused: list[Rejected] = []
     for line in lines:
@@ -280,10 +280,10 @@ def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
 
 
 def _may_be_one_value(path: Path) -> bool:
-    """Whether a file may be one value over many lines, as its first lines have it.
+    """Whether a file may be one value over many lines, judged by its first lines.
 
-    So one line that is cut does not draw a file of lines into memory: where each is an object, no
-    value goes on over four of them.
+    This keeps a cut line from loading a file of lines into memory: if each line is an object, no
+    value spans four of them.
     """
     try:
         with opened(path, may_lack_end=True) as file:
@@ -291,7 +291,7 @@ def _may_be_one_value(path: Path) -> bool:
             first = b"".join(islice(lines, 4))
         loads(first)
     except json.JSONDecodeError as error:
-        return error.pos >= len(error.doc.rstrip())  # nothing is wrong but that it goes on
+        return error.pos >= len(error.doc.rstrip())  # the only fault is that it ends
     except (ValueError, TooLargeError, UnreadableError):
         return False
     return True
@@ -300,12 +300,12 @@ def _may_be_one_value(path: Path) -> bool:
 def parsed(
     number: int, line: bytes, broken: Sequence[str] = (_MALFORMED,)
 ) -> tuple[int, Json] | Rejected:
-    """Parse a line of this number; one that is not a JSON object, or too large, is refused.
+    """Parse a line; refuse one that is too large, or not a JSON object.
 
     Args:
-        number: of the line.
+        number: number of the line.
         line: its content.
-        broken: the reasons to refuse what is not JSON.
+        broken: reasons to refuse a line that is not JSON.
     """
     try:
         value = loads(line)
@@ -319,7 +319,7 @@ def parsed(
 
 
 def _objects(path: Path) -> list[Json]:
-    """The objects of a file that is one value over many lines; none if it is not."""
+    """Return the objects of a file that is one value over many lines; else none."""
     try:
         value = read_json(path)
     except UnreadableError:

@@ -1,6 +1,6 @@
 """A KnowledgePulse registry: its file, rows of its table, its export, or single traces.
 
-A record is a trace, as it is. Left out are units of other kinds, and columns that repeat the unit.
+A record is a trace, unchanged. Left out are units of other kinds, and columns that repeat the unit.
 """
 
 import shutil
@@ -43,12 +43,12 @@ _FILES = (".sqlite", ".sqlite3", ".db")
 _LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 _LOG = "-wal"
 _COLUMNS = "PRAGMA table_info(knowledge_units)"
-# A view, or a table that is made up as it is read, may be endless: neither has a page.
+# A view, or a virtual table, may be endless: neither has a page.
 _IS_STORED = "SELECT rootpage > 0 FROM sqlite_master WHERE name = 'knowledge_units'"
 _STATUS = "quarantine_status"
 _ORIGIN = ("agent_id", "model", "session", "version")
 _OURS = "ReasoningTrace"
-_READ_TRACE = reader(pl.Struct(dict(TRACE)))  # as an archive's
+_READ_TRACE = reader(pl.Struct(dict(TRACE)))  # as in an archive
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -56,12 +56,12 @@ def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
     """See `Format`."""
     all_paths = set(paths)
     for file in by_ending(*_FILES, *_LINES, ".json")(paths, sniff):
-        log = f"{file.path}{_LOG}"  # which alone may have all that is new
+        log = f"{file.path}{_LOG}"  # may contain everything new
         yield Input(file.path, (log,) if log in all_paths or Path(log).exists() else ())
 
 
 def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`; a database's sidecar is its -wal."""
+    """See `Format`; a database's sidecar is its -wal file."""
     name = path.name.lower()
     if name.endswith(_FILES):
         yield from _of_file(path, *sidecars)
@@ -72,7 +72,7 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
 
 
 def _of_file(path: Path, log: Path | None = None) -> Iterator[ReadItem]:
-    """Read without making a file in the database's folder, which may be read-only."""
+    """Read without creating a file in the database's folder, which may be read-only."""
     try:
         with _opened(path, log or path.with_name(path.name + _LOG)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.LINE_BYTES)
@@ -85,7 +85,7 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[ReadItem]:
             )
             for row in database.execute(query):
                 yield _of_row(*row)
-    except sqlite3.DataError as error:  # of a text that is longer than may be
+    except sqlite3.DataError as error:  # a text exceeds the limit
         raise TooLargeError(f"it holds a unit that is too large to be read: {MOST}") from error
     except sqlite3.Error as error:
         raise UnreadableError(f"it is not a readable registry: {error}") from error
@@ -93,10 +93,10 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[ReadItem]:
 
 @contextmanager
 def _opened(path: Path, log: Path) -> Generator[sqlite3.Connection]:
-    """Open read-only; a registry that writes meanwhile has its newest rows in the file's -wal.
+    """Open read-only; if a registry is writing, its newest rows are in the -wal file.
 
-    Without the -shm, as in a copy, SQLite would make one; and files of a bucket lie in a folder
-    each.
+    Without a -shm file, for example in a copy, SQLite would create one. Files of a bucket are each
+    in their own folder.
     """
     shared = log.with_name(f"{path.name}-shm")
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
@@ -109,7 +109,7 @@ def _opened(path: Path, log: Path) -> Generator[sqlite3.Connection]:
 
 
 def _of_line(line: Json, number: int) -> ReadItem:
-    """A row of the table as psql exports it, or a trace."""
+    """Return a row of the table as psql exports it, or a trace."""
     if "unit_json" in line:
         item = _of_row(*map(line.get, ("id", "unit_json", "updated_at", _STATUS)))
     elif _is_trace(line):
@@ -120,7 +120,7 @@ def _of_line(line: Json, number: int) -> ReadItem:
 
 
 def _of_row(name: object, unit: object, updated: object, status: object) -> ReadItem:
-    """A unit's record; of one that cannot be read, with the row's id, until it is read again."""
+    """Return a unit's record; an unreadable one has the row's id, until it is read again."""
     try:
         content = loads(unit) if isinstance(unit, str | bytes) else unit
         item = _record(content, str(updated), quarantined=status == "quarantined")
@@ -146,7 +146,7 @@ def _exported(content: object) -> Sequence[object]:
 
 
 def _is_trace(payload: Json) -> bool:
-    """Whether an object is a trace, or another unit; metadata alone has many a system's row."""
+    """Whether an object is a trace, not another unit; other systems' rows have metadata, too."""
     return "@type" in payload or {"metadata", "steps"} <= payload.keys()
 
 
@@ -166,7 +166,7 @@ def _record(
 
 
 def draft(trace: str, records: Sequence[SourceRecord], _: Rules) -> TraceDraft | Rejected:
-    """See `Format`: of several units of one id, the one that was updated last counts."""
+    """See `Format`: of several units of one id, the last updated one counts."""
     payloads = (record.payload for record in reversed(records))
     last: Json = max(payloads, key=lambda payload: time_of(payload["updated"]) or _NEVER)
     if "refused" in last:

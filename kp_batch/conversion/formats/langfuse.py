@@ -1,7 +1,7 @@
 """Langfuse: exports to a blob storage, new and old, and downloads from its page.
 
-A record is a row. Left out are columns that no trace is made of, such as costs and usage, and the
-metadata of inner observations, which is long, unless it says what other columns lack.
+A record is a row. Left out are columns that no trace needs, such as costs and usage, and the
+metadata of inner observations, which is long, unless it contains what other columns lack.
 """
 
 import re
@@ -53,7 +53,7 @@ from kp_batch.text import sortable
 _TABLES = ("observations_v2", "observations", "scores", "traces")
 _READ = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 _NOT_READ = (".csv", ".csv.gz")
-_FIRST_MANIFESTS = "2026-07"  # runs of the months before had none
+_FIRST_MANIFESTS = "2026-07"  # earlier runs have no manifest
 _UNFINISHED = Rejected(["unfinished_run"], "no manifest names it: its run is not complete")
 _MISSING = Rejected(["unreadable_file"], "a manifest names it, and it is not there")
 _CSV = Rejected(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
@@ -61,11 +61,11 @@ _DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
 _OF_LANGSMITH = "it holds runs of LangSmith"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEXT_FIELDS = ("trace_name", "environment", "release", "version", "user_id", "session_id")
-# Where instrumentations have the call of a tool's span, and the agent of any.
+# Where instrumentations have the call of a tool's span, and the agent of any span.
 _CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
 _AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
-# Where they have the input and the output, if Langfuse has not taken them from there.
+# Where they have the input and the output, if Langfuse did not take them from there.
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
 _TOLD = ("input", "output")
 _UNSET: Sequence[object] = (None, "")
@@ -76,7 +76,7 @@ _IN_ATTRIBUTES: Mapping[object, tuple[str, str]] = {
 }
 
 
-# The columns that count; where rows are of the older tables, or of a download, some are missing.
+# The columns that count; rows of older tables, or of a download, lack some.
 _DESCRIBING = (
     *("id", "updated_at", "input", "trace_name", "tags", "environment", "release", "version"),
     *("user_id", "session_id", "metadata"),
@@ -96,7 +96,7 @@ _COLUMNS = {
 
 
 def sniff(path: str, content: bytes) -> list[str] | None:
-    """The files that a manifest names, or None if it is damaged; see `Format`."""
+    """Return the files that a manifest names; None if it is damaged. See `Format`."""
     try:
         keys: list[str] = [file["key"] for file in loads(content)["files"]]
         # They may begin with a prefix that the paths here lack.
@@ -106,13 +106,13 @@ def sniff(path: str, content: bytes) -> list[str] | None:
 
 
 def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
-    """See `Format`: which files of an export count.
+    """Choose the files of exports that count; see `Format`.
 
-    An export is a folder with a folder of each table. A run of it writes a file a table, and at
-    last its manifest, which names them; what a run without one has written may be cut.
+    An export is a folder with a folder of each table. A run of it writes a file for each table, and
+    last its manifest, which names them. A file of a run without a manifest may be cut.
     """
     look = patient(look, sniff)
-    named, first_runs = set[str](), dict[str, str]()  # files; and runs with a manifest, by folders
+    named, first_runs = set[str](), dict[str, str]()  # files; first runs with a manifest, by folder
     manifests = {
         path for path in paths if _table(path) == "manifests" and path.lower().endswith(".json")
     }
@@ -132,7 +132,7 @@ def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
 
 
 def _fault(path: str, first_run: str | None, *, is_named: bool) -> Rejected | None:
-    """Why a file does not count; one of a run from before there were manifests does."""
+    """Return why a file does not count; files of runs from before manifests do."""
     is_unnamed = _table(path) in _TABLES and not is_named
     if first_run is not None and is_unnamed and _run(path) >= min(first_run, _FIRST_MANIFESTS):
         return _UNFINISHED
@@ -140,7 +140,7 @@ def _fault(path: str, first_run: str | None, *, is_named: bool) -> Rejected | No
 
 
 def _folder(path: str) -> str:
-    """The folder of the export."""
+    """Return the folder of the export."""
     return "/".join(path.split("/")[:-2])
 
 
@@ -149,21 +149,21 @@ def _table(path: str) -> str:
 
 
 def _run(path: str) -> str:
-    """The time that names a run's files, as a text that sorts by time."""
+    """Return the time in the names of a run's files, as text that sorts by time."""
     return path.rpartition("/")[2].partition(".")[0]
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: a row of any table is a record; its columns show which table it is."""
+    """See `Format`: a row of any table is a record; its columns show the table."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".json"):
         yield from _of_json(read_json(path))
-    elif name.endswith(".parquet") or not is_empty(path):  # as a window without rows is
+    elif name.endswith(".parquet") or not is_empty(path):  # a window without rows is empty
         yield from _ROWS.records(path)
 
 
 def _of_json(content: object) -> Iterator[ReadItem]:
-    """Either a table's rows in a list, or traces as the page and the API give them."""
+    """Read a list of a table's rows, or of traces as the page and the API write them."""
     for item in cast("list[object]", content) if isinstance(content, list) else [content]:
         if not isinstance(item, dict):
             raise UnreadableError("it holds neither rows of a Langfuse export nor a trace")
@@ -176,7 +176,7 @@ def _of_json(content: object) -> Iterator[ReadItem]:
 
 def _of_page(page: Json) -> Iterator[ReadItem]:
     trace: Json = page["trace"] if isinstance(page.get("trace"), dict) else page
-    # The page writes a trace's input as JSON once more; an observation's is as it was.
+    # The page encodes a trace's input as JSON again; an observation's is unchanged.
     yield _record({**trace, "input": parse_json(trace.get("input"))})
     for row in [*page["observations"], *(trace.get("scores") or page.get("scores") or ())]:
         yield _record({"traceId": trace.get("id"), **row})
@@ -185,7 +185,7 @@ def _of_page(page: Json) -> Iterator[ReadItem]:
 def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected | Skipped:
     row = {_HUMP.sub("_", name).lower(): value for name, value in columns.items()}
     kind = _kind(row)
-    if kind == "trace":  # called as in the rows of other tables
+    if kind == "trace":  # named as in the rows of other tables
         row |= {"trace_id": row.get("id"), "trace_name": row.get("name")}
     trace = row.get("trace_id")
     if kind == "score" and not trace:
@@ -194,12 +194,12 @@ def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected |
         return Rejected(["missing_id"], "a row without its id, or its trace's", line=line)
     record = {name: _plain(row[name]) for name in _COLUMNS[kind] if name in row}
     if row.get("parent_observation_id") and not _is_described(row):
-        record.pop("metadata", None)  # long, and of no use
+        record.pop("metadata", None)  # long, and unused
     return SourceRecord(str(trace), {**record, "kind": kind, "id": str(row["id"])}, line)
 
 
 def _is_described(row: Json) -> bool:
-    """Whether what a row lacks may be in its metadata."""
+    """Whether a row's metadata may contain what the row lacks."""
     return row.get("type") in (_DESCRIBED if _is_told(row) else (*_DESCRIBED, *_IN_ATTRIBUTES))
 
 
@@ -214,14 +214,14 @@ def _kind(row: Json) -> str:
         return "observation"
     if "trace_id" in row and "value" in row:
         return "score"
-    # Lines of others' sessions have a type.
+    # Lines of other systems' sessions have a type.
     if "id" in row and "timestamp" in row and row.keys().isdisjoint(("trace_id", "type")):
         return "trace"
     raise UnreadableError("it holds no observations, scores or traces of Langfuse")
 
 
 def _plain(value: object) -> object:
-    """JSON of what Parquet holds."""
+    """Return JSON of a value from Parquet."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Decimal):
@@ -249,7 +249,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
 
 
 def _updated(row: Json) -> tuple[str, bool]:
-    """Windows of exports overlap: of several rows of one id, that which was updated last counts."""
+    """Sort key of rows with one id, since windows of exports overlap: the last updated counts."""
     return sortable(row.get("updated_at")), _has_ended(row)
 
 
@@ -279,7 +279,7 @@ def _span(row: Json) -> spans.Span:
 
 
 def _span_of_trace(row: Json, roots: Sequence[spans.Span]) -> spans.Span:
-    """The span around the roots; its own timestamp may be later than that of the first one."""
+    """Return the span around the roots; its own time may be later than that of the first root."""
     starts = [spans.nanoseconds(row.get("timestamp")), *(root.start for root in roots)]
     start = min((start for start in starts if start is not None), default=None)
     return replace(_span(row), id="", start=start)
@@ -298,7 +298,7 @@ def _content_of(row: Json) -> spans.SpanContent | None:
 
 
 def _completed(row: Json) -> Json:
-    """A row with the input and the output that only its attributes have."""
+    """Return a row with the input and output that only its attributes contain."""
     attributes = _IN_ATTRIBUTES.get(str(row.get("type")))
     if _is_told(row) or not attributes:
         return row
@@ -308,7 +308,7 @@ def _completed(row: Json) -> Json:
 
 
 def _in_json(row: Json) -> Json:
-    """A row whose texts are JSON where they begin so, but for what a tool gave back."""
+    """Parse a row's texts that begin as JSON, except for what a tool returned."""
     names = ("input",) if row.get("type") in ("TOOL", "RETRIEVER") else _TOLD
     texts = {name: JsonText.of(name, row[name], or_text=True) for name in names if name in row}
     return {**row, **texts}
@@ -320,7 +320,7 @@ def _output(row: Json) -> list[Message]:
 
 
 def _answer(row: Json) -> list[Message]:
-    """The messages of a model's output, and the calls in their own columns."""
+    """Return the messages of a model's output, and the calls in their own columns."""
     answer = _output(row)
     if any(message.calls for message in answer):
         return answer
@@ -328,7 +328,7 @@ def _answer(row: Json) -> list[Message]:
 
 
 def _calls(row: Json) -> Iterator[ToolCall]:
-    """The calls in their column; another one has their names at the same places."""
+    """Yield the calls in their column; another column has their names at the same places."""
     names = list_in(row.get("tool_call_names"))
     calls = list_in(JsonText.of("tool_calls", row.get("tool_calls")))
     for place, call in enumerate(map(object_in, calls)):
@@ -340,7 +340,7 @@ def _calls(row: Json) -> Iterator[ToolCall]:
 def _tool_run(row: Json) -> spans.ToolRun:
     name = str(_metadata_text(row, _TOOL_NAMES) or row.get("name") or "")
     call_id = _metadata_text(row, _CALL_IDS) or ""
-    # Langfuse's '' is unset.
+    # In Langfuse, '' means unset.
     arguments, output = (None if x == "" else x for x in (row.get("input"), row.get("output")))
     return spans.ToolRun(
         ToolCall(name.removeprefix("execute_tool "), arguments, call_id),
@@ -368,7 +368,7 @@ def _metadata(row: Json) -> Json:
 
 
 def _map_in(value: object) -> Json:
-    """A map: Parquet's are pairs, whose values are JSON in texts."""
+    """Return a map; Parquet's are pairs with values in JSON."""
     if isinstance(value, dict):
         return cast("Json", value)
     pairs = [pair for pair in list_in(value) if isinstance(pair, list) and len(pair) == 2]
@@ -383,14 +383,14 @@ def _attributes(row: Json, *, with_metadata: bool) -> Json:
 
 
 def _metadata_text(row: Json, names: Sequence[str]) -> str | None:
-    """The text that its metadata has under one of these names, or as one of its attributes."""
+    """Return the text that metadata has under one of these names, or as an attribute."""
     metadata = _metadata(row)
     holders = (metadata, object_in(metadata.get("attributes")))
     return first_text(holders, *names, *(f"attributes.{name}" for name in names))
 
 
 def _scores(rows: Sequence[Json], roots: set[str]) -> list[Score]:
-    """The scores of the trace and its roots."""
+    """Return the scores of the trace and its roots."""
     ordered = sorted(rows, key=_updated)
     counted = (row for row in ordered if str(row.get("observation_id") or "") in roots)
     return scores_of(
@@ -399,7 +399,7 @@ def _scores(rows: Sequence[Json], roots: set[str]) -> list[Score]:
 
 
 def _number(row: Json) -> object:
-    """A score's value; a text's or a category's is only its place in a list."""
+    """Return a score's value; for a text or a category, it is only a place in a list."""
     kind, value = row.get("data_type"), row.get("value")
     if kind not in (None, "", "NUMERIC", "BOOLEAN"):
         return None

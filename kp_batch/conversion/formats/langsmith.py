@@ -1,7 +1,7 @@
 """LangSmith's runs: the bulk export's Parquet, or JSON lines.
 
-A record is a run. Left out are columns that no trace is made of, such as costs and events, the text
-of an error, and most of `extra`, which is long: the model, its tools and the root's metadata stay.
+A record is a run. Left out are columns that no trace needs, such as costs and events, the text of
+an error, and most of `extra`, which is long: the model, its tools and the root's metadata are kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def _record(row: Json, line: int | None = None) -> SourceRecord | Rejected:
     record |= {name: row[name] for name in _OTHERS if name in row}
     try:
         record |= {"error": bool(row.get("error")), "extra": _extra(row)}
-        if is_pause(row.get("error")):  # whose status is that of an error, too
+        if is_pause(row.get("error")):  # its status is also an error
             record |= {"error": False, "status": "interrupted"}
     except TooLargeError:
         return SourceRecord(str(trace), None, line)
@@ -74,7 +74,7 @@ def _text(value: object) -> str | None:
 
 
 def _extra(row: Json) -> object:
-    """What counts of a run's extra, which is long; all of what breaks off."""
+    """Return what counts of a run's extra, which is long; all of it if it breaks off."""
     is_root, extra = not row.get("parent_run_id"), JsonText.of("extra", row.get("extra"))
     try:
         extra = object_in(extra) if is_root or row["run_type"] == "llm" else {}
@@ -94,7 +94,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
 
 
 def _age(run: Json) -> tuple[bool, str, int]:
-    """Later exports have the end, and more feedback."""
+    """Sort key of exports of a run: later ones have the end, and more feedback."""
     counts = (n for stats in _feedback(run).values() if isinstance(n := stats.get("n"), int))
     return not _is_pending(run), sortable(run.get("end_time")), sum(counts)
 
@@ -136,7 +136,7 @@ def _span(run: Json) -> spans.Span:
 
 
 def _otel_span(run: Json) -> OtelSpan:
-    """A run as LangSmith's own exporter tells it."""
+    """Return a run as LangSmith's own exporter records it."""
     told = {KIND: run["run_type"], INPUTS: run.get("inputs"), OUTPUTS: run.get("outputs")}
     parent = "" if _is_root(run) else run.get("parent_run_id") or "unknown"
     failed = run.get("status") == "error" or bool(run["error"])

@@ -1,8 +1,8 @@
 """Rows of messages, as datasets on the Hugging Face Hub have them: JSON lines, or Parquet.
 
 A row is a record, and a trace: a conversation in OpenAI's shape, or in ShareGPT's. Left out are the
-bytes of pictures in Parquet, and the column `trace`, in which the Hub's own Parquet of agents'
-sessions repeats the lines of their files.
+bytes of pictures in Parquet, and the column `trace`. In the Hub's own Parquet of agents' sessions,
+it repeats the lines of their files.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,7 +39,7 @@ from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 _MESSAGES = ("messages", "conversations", "conversation", "trajectory")  # the first one counts
 _IDS = ("id", "uuid", "trace_id", "session_id", "conversation_id", "trajectory_id", "instance_id")
 _UNREAD = "trace"
-_SCOUT = "transcript_id"  # of Scout's transcripts, which have messages, too, and more: `inspect`
+_SCOUT = "transcript_id"  # Scout's transcripts also have messages, and more: `inspect`
 _NO_TIME = "rows have no times by themselves: give --created-at field:NAME, or a time for all"
 # ShareGPT's roles.
 _ROLES = {"gpt": "assistant", "function_call": "assistant", "observation": "tool"}
@@ -57,13 +57,13 @@ def _record(row: Json, line: int | None = None) -> SourceRecord:
         row = {name: plain(value) for name, value in row.items()}
     kept = {name: value for name, value in row.items() if name != _UNREAD and value is not None}
     content = bounds.dump(_told(kept))
-    # Rows may share an id, as attempts at one task do.
+    # Rows may share an id: attempts at one task do.
     id_, digest = _id(kept), blake2b(content, digest_size=12).hexdigest()
     return SourceRecord(f"{id_}/{digest}" if id_ else digest, kept, line)
 
 
 def _told(row: Json) -> object:
-    """The conversation of a row, or the JSON of it."""
+    """Return the conversation of a row, or its JSON."""
     return next((JsonText.of(name, row[name]) for name in _MESSAGES if row.get(name)), None)
 
 
@@ -105,7 +105,7 @@ def _messages(row: Json) -> list[Message]:
 
 
 def _usual(message: Json) -> Json:
-    """A message in OpenAI's shape of today."""
+    """Return a message in OpenAI's current shape."""
     if "from" in message and "role" not in message:
         said, speaker = message.get("value"), message["from"]
         call = {"function_call": parse_json(said)} if speaker == "function_call" else {}

@@ -1,7 +1,7 @@
 """MLflow's traces: files of its artifacts and archives, and traces as JSON.
 
-A record is a span, as in `otlp`, or what a trace has besides: its assessments, tags and metadata.
-Left out are previews, which repeat the spans, and everything that says where MLflow stores it.
+A record is a span, as in `otlp`, or a trace's other data: its assessments, tags and metadata. Left
+out are previews, which repeat the spans, and everything about where MLflow stores it.
 """
 
 from collections import defaultdict
@@ -36,17 +36,17 @@ from kp_batch.conversion.model import (
 )
 from kp_batch.conversion.rules import Rules
 
-ARCHIVED = "artifacts/traces.pb"  # which is OTLP
+ARCHIVED = "artifacts/traces.pb"  # in OTLP
 _JSON = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _INFO = ("assessments", "tags", "trace_metadata", "request_metadata")  # the last one up to 2
 _ERROR = ("STATUS_CODE_ERROR", "ERROR")  # the latter in 3.5, and up to 2
-_RATINGS: Mapping[object, float] = {"yes": 1.0, "no": 0.0}  # what MLflow's judges answer
-_SCORER = "mlflow.trace.sourceScorer"  # tags what a judge does to other traces
+_RATINGS: Mapping[object, float] = {"yes": 1.0, "no": 0.0}  # the answers of MLflow's judges
+_SCORER = "mlflow.trace.sourceScorer"  # marks what a judge does to other traces
 _MALFORMED = "malformed_json"
 
 
 def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
-    """See `Format`: each span is a record, and what a trace has besides."""
+    """See `Format`: each span is a record, and so is the trace's other data."""
     if path.suffix == ".pb":
         yield from records_of_otlp(path, sidecars)
         return
@@ -55,7 +55,7 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
             yield item
             continue
         line, value = item
-        trace = object_in(value.get("trace")) or value  # of a row of `search_traces`
+        trace = object_in(value.get("trace")) or value  # in a row of `search_traces`
         spans = object_in(trace.get("data") or trace).get("spans")
         if isinstance(spans, list):
             yield from _of_trace(object_in(trace.get("info")), spans, line)
@@ -64,7 +64,7 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
 
 
 def _of_trace(info: Json, spans: Sequence[object], line: int | None) -> Iterator[ReadItem]:
-    """The records of a trace; up to 2 its id is not that of its spans, which counts."""
+    """Yield the records of a trace; up to 2, its id differs from its spans' id, which counts."""
     trace = _id(str(info.get("trace_id") or "").rpartition("/")[2], 16)
     for span in spans:
         item = _record(as_object(span), line)
@@ -77,7 +77,7 @@ def _of_trace(info: Json, spans: Sequence[object], line: int | None) -> Iterator
 
 
 def _record(span: Json, line: int | None) -> SourceRecord | Rejected:
-    ids = span.get("context", span)  # the former up to 2, as the other second names
+    ids = span.get("context", span)  # the former up to 2, like the second names below
     try:
         own = _otel_span(span, _id(ids.get("span_id"), 8))
         return record_of(_id(ids.get("trace_id"), 16), own, line)
@@ -106,13 +106,13 @@ def _event(event: Json) -> Event:
 
 
 def _id(value: object, size: int) -> str:
-    """An id in hex, which it is with a prefix, or in base64."""
+    """Return an id in hex; it may be hex with a prefix, or base64."""
     text = value if isinstance(value, str) else ""
     return id_of(text.removeprefix("tr-").removeprefix("0x"), size)
 
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
-    """See `Format`; the records are those of `OtelSpan`, and what the trace has besides."""
+    """See `Format`; the records are `OtelSpan`s, and the trace's other data."""
     infos = [record.payload["info"] for record in records if "info" in record.payload]
     own = [record for record in records if "info" not in record.payload]
     made = draft_of_spans(trace, [*_of_bare_names(own)], rules)
@@ -137,10 +137,10 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
 
 
 def _of_bare_names(records: Sequence[SourceRecord]) -> Iterator[SourceRecord]:
-    """The records of spans, without the numbers by which 3.5 tells spans of one name apart."""
+    """Yield the records of spans, without the numbers by which 3.5 distinguishes equal names."""
     numbers = defaultdict[str, set[str]](set)
     for record in records:
-        if "mlflow.spanLogLevel" not in record.payload["attributes"]:  # which later ones have
+        if "mlflow.spanLogLevel" not in record.payload["attributes"]:  # later versions have it
             name, _, number = record.payload["name"].rpartition("_")
             numbers[name].add(number)
     counted = {x for x, own in numbers.items() if len(own) > 1 and own == _counted_to(len(own))}
@@ -155,7 +155,7 @@ def _counted_to(last: int) -> set[str]:
 
 
 def _scores(infos: Sequence[Json], root: str | None) -> list[Score]:
-    """The feedback on a trace, or on its root, that nothing overrides."""
+    """Return the feedback on a trace, or on its root, that nothing overrides."""
     told = [as_object(each) for info in infos for each in list_in(info.get("assessments"))]
     return scores_of(
         (each.get("assessment_name"), _score(each), nanoseconds(each.get("last_update_time")))

@@ -1,7 +1,7 @@
 """OpenTelemetry's spans, in the export requests of OTLP.
 
-A record is a span, or an event of a span that a log has. Left out are scopes, links, kinds, trace
-states and status messages of spans, as no dialect needs them, and all other logs and metrics.
+A record is a span, or a span's event from a log. Left out are scopes, links, kinds, trace states
+and status messages of spans, which no dialect needs, and all other logs and metrics.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +98,7 @@ def _records(request: Json, line: int | None) -> Iterator[ReadItem]:
 
 
 def _spans(group: Json) -> tuple[Sequence[Json], Json]:
-    """The spans of a resource, and its attributes."""
+    """Return the spans of a resource, and its attributes."""
     scopes = scopes_of(group, "scopeSpans", "instrumentationLibrarySpans")
     spans = [span for scope in scopes for span in scope.get("spans") or ()]
     return spans, attributes_of(group.get("resource"))
@@ -131,7 +131,7 @@ def _otel_span(span: Json, resource: Json) -> OtelSpan:
 
 
 def _logged(request: Json, line: int | None) -> Iterator[ReadItem]:
-    """The events of spans in a request of logs; one without any is passed over."""
+    """Yield the events of spans in a request of logs; a request without any is skipped."""
     try:
         events = list(logged(request))
     except FAULTS as error:
@@ -144,7 +144,7 @@ def _logged(request: Json, line: int | None) -> Iterator[ReadItem]:
 
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
-    """See `Format`; the records are those of `OtelSpan`, or of events that logs tell."""
+    """See `Format`; the records are `OtelSpan`s, or events from logs."""
     payloads = [record.payload for record in records]
     events = [payload for payload in payloads if is_event(payload)]
     own = [payload for payload in payloads if not is_event(payload)] if events else payloads
@@ -166,9 +166,9 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
 def _unread(
     draft: Drafted, rows: Sequence[OtelSpan], told: Sequence[Told]
 ) -> tuple[str, str] | None:
-    """The dialect that is not read of a trace without content, with an example; None if none is.
+    """Return the unread dialect of a trace without content, with an example; None if none is.
 
-    Where nobody says anything, it is that of a span of which nothing is read.
+    If nobody says anything in the trace, it is the dialect of an unread span.
     """
     if isinstance(draft, Skipped):
         return dialect_of(rows) or operation_of(rows)
@@ -200,7 +200,7 @@ def _span(row: OtelSpan, told: Told) -> Span:
 
 def _origin(attributes: Json) -> Origin:
     if isinstance(attributes, FlatAttributes) and attributes.keys().isdisjoint(_ORIGIN):
-        return Origin()  # as of most spans but a root, and a model's
+        return Origin()  # most spans have none, but for roots and models' spans
     return Origin(
         agent=first_text([attributes], *_AGENT),
         model=first_text([attributes], *_MODEL),

@@ -1,4 +1,4 @@
-"""Reads files of OTLP: requests as JSON or protobuf, each packed by itself or not."""
+"""Reads files of OTLP: requests as JSON or protobuf, each compressed separately or not."""
 
 from collections.abc import Iterator, Sequence
 from io import BufferedReader, BytesIO
@@ -29,23 +29,23 @@ _HEAD = 64  # bytes that show what a file is
 _MALFORMED = "malformed_json"
 _NO_REQUEST = "no export request of OTLP"
 
-# A request as JSON, or what one as protobuf comes to.
+# A request as JSON, or the items of a request in protobuf.
 Request = tuple[int | None, Json | Sequence[ReadItem]] | Rejected
 
 
 def read_requests(path: Path) -> Iterator[Request]:
     """Read a file's requests, with their lines, or their places in a stream.
 
-    Where a stream of messages ends within one, the last item refuses the file, and those before it
-    count.
+    If a stream of messages ends within one, the last item refuses the file, and the earlier ones
+    still count.
 
     Raises:
-        TooLargeError: it is one request that passes a limit, or unpacks to too much.
-        UnreadableError: it is empty, cannot be unpacked, or holds no request.
+        TooLargeError: its one request exceeds a limit, or it unpacks to too much.
+        UnreadableError: it is empty, cannot be unpacked, or contains no request.
     """
     with opened(path, may_lack_end=True) as file:
         head = file.read(_HEAD)
-    is_stream = is_zstd(head[4:])  # of messages that are packed one by one
+    is_stream = is_zstd(head[4:])  # of messages that are compressed one by one
     if not is_stream and (path.name.lower().endswith(_JSON_ENDINGS) or begins_json(head)):
         return read_json_values(path)
     if not head:
@@ -54,7 +54,7 @@ def read_requests(path: Path) -> Iterator[Request]:
 
 
 def _one_request(path: Path) -> Iterator[Request]:
-    """The request that a file is: its first byte is the tag of the first field."""
+    """Yield the request that a file is: its first byte is the tag of the first field."""
     with opened(path, may_lack_end=True) as file:
         message = file.read(bounds.LINE_BYTES + 1)
     if len(message) > bounds.LINE_BYTES:
@@ -66,7 +66,7 @@ def _one_request(path: Path) -> Iterator[Request]:
 
 
 def _stream(path: Path) -> Iterator[Request]:
-    """The requests of a file that has the length of each before it."""
+    """Yield the requests of a file that has the length before each."""
     number = 0
     room = Budget(bounds.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
     with opened(path, may_lack_end=True) as file:
@@ -86,10 +86,10 @@ def _stream(path: Path) -> Iterator[Request]:
 
 
 def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
-    """The messages of a stream, from 1 on; of one that is too large, the beginning.
+    """Yield the messages of a stream, numbered from 1; of a too large one, the beginning.
 
-    The Collector puts four bytes of length before each, of which the first is 0 where it has less
-    than 16 MiB; others put a varint. No message with a span is as short as 10 bytes.
+    The Collector writes four bytes of length before each; the first of them is 0 below 16 MiB.
+    Others write a varint. No message with a span is as short as 10 bytes.
     """
     length = _length if file.peek(1)[:1] < b"\n" else varint
     number, empty = 0, refusal_budget()
@@ -105,7 +105,7 @@ def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
 
 
 def _unpacked(number: int, message: bytes) -> bytes | Rejected:
-    """The content of a message, which may be packed; of one that is too large, the beginning."""
+    """Return the content of a message, which may be compressed; if too large, its beginning."""
     if not is_zstd(message):
         return message
     try:
@@ -127,5 +127,5 @@ def _of_stream(number: int, message: bytes) -> Request:
 
 
 def _length(file: IO[bytes]) -> int:
-    """The length in four bytes before a message."""
+    """Return the length in the four bytes before a message."""
     return int.from_bytes(exactly(file, 4), "big")

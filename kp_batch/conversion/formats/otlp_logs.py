@@ -1,7 +1,7 @@
-"""The events of spans in OTLP's logs: messages, mostly, and evaluations.
+"""The events of spans in OTLP's logs: mostly messages, and evaluations.
 
-OpenTelemetry's conventions have the content of a call beside its span, in records of logs with the
-span's ids, which other signals' readers do not see.
+By OpenTelemetry's conventions, a call's content is not in its span but in log records with the
+span's ids, which readers of other signals do not see.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _SPAN, _EVENT = "span", "event"  # the keys of a record, which lacks those of a 
 
 
 def logged(request: Json) -> Iterator[tuple[str, Json]]:
-    """The events in a request of logs: the trace of each, and its record."""
+    """Yield the events in a request of logs: the trace of each, and its record."""
     for group in request[LOGS] or ():
         for scope in scopes_of(group, "scopeLogs", "instrumentationLibraryLogs"):
             for log in scope.get("logRecords") or ():
@@ -44,14 +44,14 @@ def logged(request: Json) -> Iterator[tuple[str, Json]]:
 def event_of(
     ids: tuple[str, str], name: object, time: int | None, attributes: Json, body: object
 ) -> tuple[str, Json] | None:
-    """The event that a log is, with its trace; None if it is no such event of a span.
+    """Return the event of a log, with its trace; None if it is not such an event of a span.
 
     Args:
-        ids: of the trace and the span.
-        name: of the event, which may be among the attributes instead.
+        ids: ids of the trace and the span.
+        name: name of the event; it may be among the attributes instead.
         time: in nanoseconds after 1970.
-        attributes: of the log.
-        body: likewise.
+        attributes: attributes of the log.
+        body: body of the log.
     """
     trace, span = ids
     name = str(name or value_at(attributes, "event.name") or "")
@@ -62,20 +62,20 @@ def event_of(
 
 
 def _field_of(body: object) -> str:
-    """Where a body that is no object belongs: a text is the content, unless it should be JSON."""
+    """Return the field of a body that is not an object: a text is content, unless JSON belongs."""
     is_cut = isinstance(body, str) and body.startswith("{") and breaks_off(body)
     return "gen_ai.event.content" if is_cut else "content"
 
 
 def is_event(payload: Json) -> bool:
-    """Whether a record is one of these."""
+    """Whether a record is one of these events."""
     return _EVENT in payload
 
 
 def with_events(spans: Iterable[OtelSpan], payloads: Iterable[Json]) -> Iterator[OtelSpan]:
-    """The spans with the events that logs tell of them, unless they tell such themselves.
+    """Yield the spans with the events in logs, unless they have such events themselves.
 
-    An evaluation may come later than those that a span has, and of another name.
+    An evaluation may come later than a span's own events, and with another name.
     """
     events = defaultdict[str, list[Event]](list)
     for payload in payloads:

@@ -29,19 +29,19 @@ from kp_batch.conversion.formats.otlp_values import (
 )
 from kp_batch.conversion.model import ReadItem, Rejected, Skipped, SourceRecord
 
-NO_REQUEST = (DecodeError, EOFError, OverflowError, ValueError)  # raised of what is none
+NO_REQUEST = (DecodeError, EOFError, OverflowError, ValueError)  # raised if it is not a request
 _SCOPES = (2, 1000)  # the latter up to 2022
-_OURS = b"gen_ai."  # which the names of our events have
+_OURS = b"gen_ai."  # the beginning of our events' names
 
 
 def items_of(message: bytes, line: int | None) -> list[ReadItem]:
-    """What a request comes to.
+    """Return the items of a request.
 
     All signals have their records at the same place.
 
     Raises:
-        TooLargeError: it passes a limit.
-        one of `NO_REQUEST`: it is no request.
+        TooLargeError: it exceeds a limit.
+        one of `NO_REQUEST`: it is not a request.
     """
     if len(message) > bounds.LINE_BYTES:
         raise TooLargeError
@@ -57,7 +57,7 @@ def items_of(message: bytes, line: int | None) -> list[ReadItem]:
 
 
 def _group(content: bytes, room: Budget) -> tuple[bytes, list[bytes]]:
-    """A resource, and the records of all its scopes."""
+    """Return a resource, and the records of all its scopes."""
     fields = [*_fields(content, room)]
     resource = b"".join(content for number, content in fields if number == 1)
     scopes = (content for number, content in fields if number in _SCOPES)
@@ -73,7 +73,7 @@ _SIGNALS: Sequence[tuple[str, type[Message], Callable[[Any], bool]]] = (
 
 
 def _signal(records: Sequence[bytes]) -> str:
-    """The signal of records, by the first of which it can be seen."""
+    """Return the signal of records, from the first record that shows it."""
     for name, kind, is_of in _SIGNALS:
         for record in records:
             with suppress(DecodeError):
@@ -117,7 +117,7 @@ def _span(span: Any, resource: Json, line: int | None, room: Budget) -> SourceRe
 
 
 def _events(records: Iterator[bytes], line: int | None, room: Budget) -> Iterator[SourceRecord]:
-    """Those that a model or an agent may tell: most logs are a server's, and many."""
+    """Yield events that may come from a model or an agent: most logs are a server's, and many."""
     for record in records:
         if _OURS in record:
             log: Any = _decoded(LogRecord, record)
@@ -139,7 +139,7 @@ def _attributes(pairs: Collection[KeyValue], room: Budget) -> dict[str, object]:
 
 def _value(value: AnyValue, room: Budget) -> object:
     kind = value.WhichOneof("value")
-    if kind == "string_value":  # as most are
+    if kind == "string_value":  # the usual case
         return value.string_value
     if kind == "array_value":
         room.take(len(value.array_value.values))
@@ -155,7 +155,7 @@ _PLAIN = ("bool_value", "int_value", "double_value")
 
 
 def _decoded(kind: type[Message], content: bytes) -> Any:
-    """A message, which is measured first: of two bytes each its values would take gigabytes."""
+    """Decode a message after measuring it: values of two bytes each would take gigabytes."""
     if len(content) > 2 * bounds.VALUES:
         _measure(kind.DESCRIPTOR, content)
     return kind.FromString(content)
@@ -174,7 +174,7 @@ def _measure(kind: Any, content: bytes) -> None:
 
 
 def _fields(message: bytes, room: Budget) -> Iterator[tuple[int, bytes]]:
-    """The fields of a message that are bytes, by their numbers."""
+    """Yield the fields of a message that are bytes, with their numbers."""
     file = BytesIO(message)
     while file.tell() < len(message):
         room.take(1)
@@ -190,7 +190,7 @@ def _fields(message: bytes, room: Budget) -> Iterator[tuple[int, bytes]]:
 
 
 def varint(file: IO[bytes]) -> int:
-    """The number that comes next, of at most ten bytes."""
+    """Read the next number, of at most ten bytes."""
     number = 0
     for shift in range(0, 70, 7):
         (byte,) = exactly(file, 1)
@@ -201,7 +201,7 @@ def varint(file: IO[bytes]) -> int:
 
 
 def exactly(file: IO[bytes], size: int) -> bytes:
-    """So many bytes.
+    """Read exactly so many bytes.
 
     Raises:
         EOFError: there are fewer.

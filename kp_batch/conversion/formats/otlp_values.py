@@ -1,4 +1,4 @@
-"""What OTLP's JSON and its protobuf have in common, and values of its JSON as plain ones."""
+"""What OTLP's JSON and protobuf share, and plain values of its JSON."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -9,25 +9,25 @@ from kp_batch.conversion.conversation.messages import Json, as_object
 from kp_batch.conversion.model import Rejected, SourceRecord
 
 REQUEST, LOGS, METRICS = "resourceSpans", "resourceLogs", "resourceMetrics"
-# What is raised by JSON of another form.
+# Errors of JSON in another form.
 FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def record_of(trace: str, span: OtelSpan, line: int | None) -> SourceRecord | Rejected:
-    """The record of a span; one without its ids is refused."""
+    """Return the record of a span; refuse one without ids."""
     if not trace or not span.id:
         return Rejected(["missing_id"], "a span without its ids", line=line)
     return SourceRecord(trace, span.to_json(), line)
 
 
 def time_of(value: str | float | None) -> int | None:
-    """Nanoseconds; protobuf has 0 where there are none."""
+    """Return nanoseconds; protobuf has 0 for none."""
     time = int(value or 0)
     return time if time > 0 else None
 
 
 def id_of(value: object, size: int) -> str:
-    """An id in hex: OTLP has it so, protobuf's own JSON in base64; '' if there is none."""
+    """Return an id in hex: OTLP's form; protobuf's own JSON has base64. '' if there is none."""
     if not isinstance(value, str):
         return ""
     for decode in (bytes.fromhex, base64.b64decode):
@@ -41,18 +41,18 @@ def id_of(value: object, size: int) -> str:
 
 
 def scopes_of(group: Json, *names: str) -> list[Json]:
-    """The scopes of a resource's spans or logs, under the name of today and that up to 2022."""
+    """Return the scopes of a resource's spans or logs, by their current name or that up to 2022."""
     return [scope for name in names for scope in group.get(name) or ()]
 
 
 def attributes_of(holder: object) -> dict[str, object]:
-    """The attributes of a span, an event or a resource, as plain JSON."""
+    """Return the attributes of a span, an event or a resource, as plain JSON."""
     pairs = as_object(holder).get("attributes") or ()
     return {str(pair["key"]): value_of(pair.get("value")) for pair in pairs}
 
 
 def value_of(value: object) -> object:
-    """A value without the name of its type; None where that is one of a later version."""
+    """Return a value without the name of its type; None for a type of a later version."""
     for kind, inner in cast("Json", value or {}).items():
         if kind == "stringValue":
             return inner
@@ -71,7 +71,7 @@ def _object_of(inner: Any) -> dict[str, object]:
 
 _VALUES: Mapping[str, Callable[[Any], object]] = {
     "intValue": int,
-    "doubleValue": lambda inner: float(str(inner)),  # of what is too large, infinity
+    "doubleValue": lambda inner: float(str(inner)),  # infinity if it is too large
     "boolValue": lambda inner: inner,
     "bytesValue": lambda inner: inner,
     "arrayValue": _list_of,

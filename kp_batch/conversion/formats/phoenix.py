@@ -1,7 +1,7 @@
 """Phoenix's data frame of spans as Parquet, with its columns dotted or nested.
 
-A record is a span, as in `otlp`. Left out are columns that repeat attributes, or that no trace is
-made of.
+A record is a span, as in `otlp`. Left out are columns that repeat attributes, or that no trace
+needs.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _KIND = "openinference.span.kind"
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Json]:
-    """Rows with times in nanoseconds, which Python's own lack."""
+    """Yield rows with times in nanoseconds, which Python's own times lack."""
     times = [field for field in batch.schema if pa.types.is_timestamp(field.type)]
     sizes = {time.name: NANOSECONDS[time.type.unit] for time in times}
     counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in batch.schema])

@@ -1,7 +1,7 @@
 """Pi's sessions, from `~/.pi/agent/sessions`: a line is an entry of a tree, below its parent.
 
-The Hub's Session Trace Simple Format, a header and a list of messages, is read as well. Left out
-of the records are pictures and encrypted content. Traces also lack commands that users run
+The Hub's Session Trace Simple Format, a header and a list of messages, is read as well. Left out of
+the records are pictures and encrypted content. Traces also leave out commands that users run
 themselves, what extensions add, and summaries.
 """
 
@@ -83,25 +83,25 @@ def turns(_: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
 class _Session(sessions.SessionFile):
     header: Json
     prompts: int = 0
-    _trace: str | None = ""  # of the entry that is read, '' if it has none; None if that is lost
+    _trace: str | None = ""  # of the current entry; '' if it has none; None if it is lost
     _traces: dict[str, str | None] = field(default_factory=dict[str, str | None])  # by entries' ids
-    # Entries after which the model goes on by itself: what a user types there steers it.
+    # Entries after which the model continues by itself: what a user types there steers it.
     _due: set[str] = field(default_factory=set[str])
 
     _has_gap: bool = False  # whether lines are forgotten, which may be the parents of others
 
     @property
     def turn(self) -> Turn:
-        """That of the line that was taken last."""
+        """The turn of the last line."""
         return sessions.NamedTurn(self._trace or "")
 
     def forget(self, *, is_first: bool) -> None:
-        """Take a line that is forgotten: those below it are nobody's."""
+        """Take a forgotten line: those below it belong to no trace."""
         self.prompts += is_first
         self._trace, self._has_gap = sessions.FORGOTTEN, True
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
-        """The records of a line; without ids, as in version 1, it is below the line above."""
+        """Yield the records of a line; its parent is the line above in version 1, without ids."""
         message, kind = as_object(line.get("message")), line.get("type")
         time = time_of_number(message.get("timestamp"))
         self.now = line.get("timestamp") or (time.isoformat() if time else None)
@@ -114,7 +114,7 @@ class _Session(sessions.SessionFile):
         self._due.discard(parent)  # another one below the same entry is a branch
         if role == "user":
             yield from self._user(number, line, is_due=is_due)
-        elif role == "assistant" and message.get("stopReason") != "error":  # which Pi tries again
+        elif role == "assistant" and message.get("stopReason") != "error":  # Pi tries again
             yield from self._add(number, line, "assistant", _answer(message))
         elif role in _RESULTS:
             told = (message.get(name) for name in ("content", "toolCallId", "isError"))
@@ -125,7 +125,7 @@ class _Session(sessions.SessionFile):
 
     @property
     def _is_copied(self) -> bool:
-        """Whether a fork has the line that is read from another session."""
+        """Whether a fork copied the current line from another session."""
         header = self.header
         return "parentSession" in header and sortable(self.now) < sortable(header.get("timestamp"))
 
@@ -143,7 +143,7 @@ class _Session(sessions.SessionFile):
     def _begin(self, number: int, line: Json, text: str) -> Iterator[SourceRecord]:
         self.prompts += 1
         session, id_ = id_text(self.header["id"]), id_text(line.get("id"))
-        # A fork copies entries with their ids, which are too short to tell them apart, and times.
+        # A fork copies entries with their times and ids, and the ids are too short to be unique.
         turn = f"{id_}/{self.now or session}" if id_ else f"{session}/{self.prompts}"
         trace, root = session if self.by_session else turn, id_ or turn
         is_copied = self.by_session and self._is_copied
@@ -163,7 +163,7 @@ class _Session(sessions.SessionFile):
 
 
 def _typed(text: str) -> str:
-    """What a user typed of a text; of a skill its name."""
+    """Return what a user typed in a text; for a skill, its name."""
     typed = _FILES.without_elements(text) or text
     if skill := _SKILL.match(typed):
         return f"/skill:{skill[1]} {typed[skill.end() :].strip()}".strip()

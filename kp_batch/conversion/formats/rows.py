@@ -1,6 +1,6 @@
-"""Records of rows: of Parquet, which are measured before they are unpacked, or lines of JSON.
+"""Records of rows: lines of JSON, or rows of Parquet, which are measured before unpacking.
 
-Times of Parquet may be finer than Python's own, or of no year that it has.
+Times in Parquet may be finer than Python's own, or lie in years that Python lacks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.text import time_of_ns
 
-NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of a timestamp's units
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # by units of a timestamp
 _TEXTS = (pa.string(), pa.binary())
 _LEAST_BYTES = 4  # of most values in Arrow
 _AT_ONCE = 16 << 20  # bytes as Python objects, which take far more than in Arrow
@@ -33,17 +33,17 @@ def _rows(batch: pa.RecordBatch) -> list[Json]:
 
 @dataclass(frozen=True, kw_only=True)
 class RowMap:
-    """How the rows of a system become records: those of Parquet, or lines of JSON.
+    """How the rows of a system become records: rows of Parquet, or lines of JSON.
 
     Attributes:
-        record: makes one of a row; of a line also takes its number. An UnreadableError refuses a
-            line, or all of a file of Parquet.
-        trace: columns, of which the first that there is names the trace of a row that is too large
-            to be read; dots lead into structs.
-        at_once: rows of Parquet that are read at once, at most.
-        needed: columns without which a file of Parquet is refused; likewise.
+        record: makes a record from a row; for a line, it also takes the number. An UnreadableError
+            refuses a line, or a whole file of Parquet.
+        trace: columns; the first existing one names the trace of a row that is too large to be
+            read. Dots lead into structs.
+        at_once: maximal rows of Parquet read at once.
+        needed: columns without which a file of Parquet is refused; dots lead into structs.
         is_read: whether a column of Parquet is read, by its name.
-        rows: of a batch, as JSON; by default with times as texts.
+        rows: converts a batch to JSON; by default, with times as texts.
     """
 
     record: Callable[..., ReadItem]
@@ -54,11 +54,11 @@ class RowMap:
     rows: Callable[[pa.RecordBatch], Iterable[Json]] = _rows
 
     def records(self, path: Path, _: Sequence[Path] = ()) -> Iterator[ReadItem]:
-        """The records of a file's rows; of one that is too large, only with its trace.
+        """Yield the records of a file's rows; one that is too large only has its trace.
 
         Raises:
-            TooLargeError: it unpacks to too much, or too many lines are refused.
-            UnreadableError: likewise, or rows or columns of it are missing; or it has no lines.
+            TooLargeError: the file unpacks to too much, or too many lines are refused.
+            UnreadableError: the file cannot be unpacked, lacks rows or columns, or has no lines.
         """
         if path.name.lower().endswith(".parquet"):
             return self._of_parquet(path)
@@ -73,7 +73,7 @@ class RowMap:
                 batch.validate(full=True)  # Polars panics at text that is not UTF-8
                 number += len(batch)
                 yield from self._of_batch(batch)
-        if number != rows.number:  # a column is cut, at which pyarrow ends without a word
+        if number != rows.number:  # a column is cut; pyarrow reports no error
             raise UnreadableError(f"it declares {rows.number:,} rows, and has {number:,}")
 
     def _check(self, schema: pa.Schema) -> None:
@@ -93,7 +93,7 @@ class RowMap:
 
 
 def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected:
-    """The record of a row that is too large."""
+    """Return the record of a row that is too large."""
     columns = (column for name in trace if (column := _column(row, name)) is not None)
     column = next(columns, None)
     is_small = column is not None and not _is_large(pa.record_batch({"id": column}))
@@ -103,7 +103,7 @@ def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected
 
 
 def _large_rows(batch: pa.RecordBatch, first: int = 0) -> Iterator[int]:
-    """The rows beyond a limit, by halving what takes as much as one of them; from `first` on."""
+    """Yield the rows beyond a limit, counted from `first`, by halving batches that are large."""
     if batch.nbytes <= min(bounds.TEXT_BYTES, _LEAST_BYTES * bounds.VALUES):
         return
     if len(batch) > 1:
@@ -129,7 +129,7 @@ def _longest(texts: pa.Array) -> int:
 
 
 def _leaves(values: pa.Array) -> Iterator[pa.Array]:
-    """The values within a column, at any depth."""
+    """Yield the values within a column, at any depth."""
     kind = values.type
     if pa.types.is_struct(kind):
         for member in values.flatten():
@@ -151,21 +151,21 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def plain(value: object) -> object:
-    """JSON, without what a column only has since another row has it; pictures are left out."""
+    """Return JSON without pictures, and without keys that a struct only has for other rows."""
     if isinstance(value, dict):
         pairs = ((name, plain(inner)) for name, inner in cast("Json", value).items())
         return {name: inner for name, inner in pairs if inner is not None}
     if isinstance(value, list):
         return [plain(item) for item in cast("list[object]", value)]
     if isinstance(value, bytes) or (isinstance(value, float) and isnan(value)):
-        return None  # NaN is pandas' way to say None
+        return None  # pandas writes None as NaN
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch with its times as texts, in UTC.
+    """Return a batch with its times as texts, in UTC.
 
-    A timestamp of no year from 1 to 9999 becomes its count, which is no time, but something.
+    A timestamp outside the years 1 to 9999 becomes its count: not a time, but a value.
     """
     columns = [_as_text(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
@@ -186,7 +186,7 @@ def _time(count: int, size: int) -> str:
 
 
 def _with_texts(kind: pa.DataType) -> pa.DataType:
-    """The type with texts in the place of times, however deep."""
+    """Return the type with texts in place of times, at any depth."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
     if pa.types.is_list(kind):

@@ -1,7 +1,7 @@
-"""The makers of models and frameworks, each of which tells a message's parts in its own way.
+"""The makers of models and frameworks, each with its own form of a message's parts.
 
-A maker is a module with a reader of its parts, which leaves all others; a format names those that
-it may hold, and may well hold those of all. What is around the parts is much the same everywhere.
+A maker is a module with a reader of its parts, which ignores all others. A format names the makers
+whose parts it may contain, possibly all. What is around the parts is much the same everywhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ from kp_batch.conversion.vendors import (
 )
 
 Reader = Callable[[Json], list[Piece] | None]
-Readers = tuple[Reader, ...]  # the first one counts that knows a part
+Readers = tuple[Reader, ...]  # the first one that knows a part counts
 AI_SDK: Readers = (ai_sdk.read,)
 ANTHROPIC: Readers = (anthropic.read,)
 GEMINI: Readers = (gemini.read,)
@@ -54,7 +54,7 @@ _BESIDE = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
 
 
 def message_of(payload: Json, readers: Readers = ANY) -> Message | None:
-    """The message that a JSON object is; None if it is none."""
+    """Return the message of a JSON object; None if it is not one."""
     if "role" not in payload and openai.read in readers and (item := openai.item_of(payload)):
         return item
     speaker = str(payload.get("role") or payload.get("type") or "")
@@ -70,14 +70,14 @@ def message_of(payload: Json, readers: Readers = ANY) -> Message | None:
 
 
 def unwrapped(payload: Json) -> Json:
-    """The message within an object of LangChain, or within an event of Semantic Kernel."""
+    """Return the message in an object of LangChain, or in an event of Semantic Kernel."""
     if _EVENT in payload and (event := object_in(payload[_EVENT])):
         return {"role": payload.get("role"), **event}
     return langchain.unwrapped(payload)
 
 
 def pieces_of(content: object, readers: Readers) -> list[Piece]:
-    """The pieces of a message's content."""
+    """Return the pieces of a message's content."""
     return [piece for part in parts_of(content) for piece in _read(part, readers)]
 
 
@@ -94,7 +94,7 @@ def _read(part: object, readers: Readers) -> Sequence[Piece]:
 def _made_of(role: Role, pieces: Sequence[Piece]) -> Message:
     texts = [piece for piece in pieces if isinstance(piece, str)]
     if len(texts) == len(pieces):
-        return Message(role, joined(texts))  # as most are
+        return Message(role, joined(texts))  # the usual case
     thoughts = [piece.content for piece in pieces if isinstance(piece, Reasoning)]
     return Message(
         role,
@@ -106,7 +106,7 @@ def _made_of(role: Role, pieces: Sequence[Piece]) -> Message:
 
 
 def _of_tool(payload: Json, pieces: Sequence[Piece]) -> Message:
-    """A tool's message, of which all is the result where no part is one."""
+    """Return a tool's message; if no part is a result, all of it is the result."""
     message = _made_of("tool", pieces)
     if message.results:
         return message
@@ -119,7 +119,7 @@ def _of_tool(payload: Json, pieces: Sequence[Piece]) -> Message:
 
 
 def _with_beside(message: Message, payload: Json) -> Message:
-    """A message with what OpenAI, and LangChain in its way, tell beside its content."""
+    """Add what OpenAI and LangChain put next to a message's content."""
     extra = as_object(payload.get("additional_kwargs"))
     beside = payload if payload.get("tool_calls") else extra
     calls = (*openai.calls_beside(beside), *langchain.calls_beside(beside))

@@ -20,7 +20,7 @@ _CALL, _RESULT = "tool-call", "tool-result"
 
 
 def read(part: Json) -> list[Piece] | None:
-    """The piece that a part is; None if it is none of these. Calls may have no type."""
+    """Return the piece of a part; None if it is not one of these. Calls may have no type."""
     kind = part.get("type")
     if kind == "reasoning" and isinstance(part.get("text"), str):
         return [Reasoning(part["text"])]
@@ -30,7 +30,7 @@ def read(part: Json) -> list[Piece] | None:
 
 
 def call_of(part: Json) -> ToolCall:
-    """The call of a part, or of what a span tells beside its text."""
+    """Return the call of a part, or of what a span has next to its text."""
     name, arguments = part.get("toolName"), first_of(part, "input", "args")  # the latter up to 4
     return ToolCall(str(name or ""), arguments, id_text(part.get("toolCallId")))
 

@@ -16,7 +16,7 @@ _RESULT = "tool_result"
 
 
 def read(part: Json) -> list[Piece] | None:
-    """The piece that a block is; None if it is none of these."""
+    """Return the piece of a block; None if it is not one of these."""
     kind = str(part.get("type") or "")
     if kind == "thinking" and "thinking" in part:
         return [Reasoning(part["thinking"])]

@@ -1,4 +1,4 @@
-"""The blocks of Bedrock's Converse, which Strands and botocore have, too."""
+"""The blocks of Bedrock's Converse, which Strands and botocore use, too."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -21,7 +21,7 @@ _KNOWN = {"text", _CALL, _RESULT, _REASONING, _CITED, "json", *_LEFT_OUT}
 
 
 def read(part: Json) -> list[Piece] | None:
-    """The piece that a block is; None if it is none of these."""
+    """Return the piece of a block; None if it is not one of these."""
     if use := as_object(part.get(_CALL)):
         name = str(use.get("name") or "")
         return [ToolCall(name, use.get("input"), id_text(use.get("toolUseId")))]
@@ -35,9 +35,9 @@ def read(part: Json) -> list[Piece] | None:
 
 
 def blocks_in(content: object) -> Sequence[Json]:
-    """The blocks that a content is, may it be JSON; none if it is something else.
+    """Return the blocks of a content, which may be JSON; none if it is something else.
 
-    Each has one key, its kind. One that is known is enough: others come with each version.
+    Each has one key, its kind. One known kind is enough: new versions add others.
     """
     items = list_in(content)
     kinds = [key for item in items if isinstance(item, dict) and len(item) == 1 for key in item]
@@ -47,7 +47,7 @@ def blocks_in(content: object) -> Sequence[Json]:
 
 
 def plain(content: object) -> object:
-    """A tool's result as text or as its value, if it is in blocks; else as it is."""
+    """Return a tool's result as text or value if it is in blocks; else unchanged."""
     blocks = blocks_in(content)
     if len(blocks) == 1 and "json" in blocks[0]:
         return blocks[0]["json"]

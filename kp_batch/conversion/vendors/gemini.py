@@ -1,4 +1,4 @@
-"""Gemini's parts: in the letters of its Python or of its JSON, and as others write them flat."""
+"""Gemini's parts: with Python's or JSON's spelling, and flat, as others write them."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _RESPONSE = ("function_response", "functionResponse")
 
 
 def read(part: Json) -> list[Piece] | None:
-    """The piece that a part is; None if it is none of these."""
+    """Return the piece of a part; None if it is not one of these."""
     if part.get("thought"):
         return [Reasoning(part.get("text") or "")]
     call, response = (_inner(part, *names) for names in (_CALL, _RESPONSE))

@@ -15,7 +15,7 @@ _SERVER_CALL, _SERVER_RESULT = "server_tool_call", "server_tool_call_response"
 
 
 def read(part: Json) -> list[Piece] | None:
-    """The piece that a part is; None if it is none of these."""
+    """Return the piece of a part; None if it is not one of these."""
     kind, id_ = part.get("type"), id_text(part.get("id"))
     name = str(part.get("name") or "")
     if kind in ("reasoning", "thinking") and part.get("content"):  # the latter is Pydantic AI's

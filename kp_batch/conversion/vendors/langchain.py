@@ -1,4 +1,4 @@
-"""LangChain's messages, serialised or not, with parts of its own and of all its providers."""
+"""LangChain's messages, serialised or not, with its own parts and those of its providers."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -19,7 +19,7 @@ _WRAPPERS = ("lc", "data")
 
 
 def read(part: Json) -> list[Piece] | None:
-    """The piece that a part of its own is; None if it is none of these."""
+    """Return the piece of a part of its own; None if it is not one of these."""
     kind = part.get("type")
     thought = part.get("reasoning") or part.get("summary")
     if kind == "reasoning" and thought:
@@ -33,7 +33,7 @@ def read(part: Json) -> list[Piece] | None:
 
 
 def unwrapped(payload: Json) -> Json:
-    """A serialised object holds a message in `kwargs`, old exports in `data`."""
+    """Unwrap a serialised message: it is in `kwargs`, in old exports in `data`."""
     if payload.keys().isdisjoint(_WRAPPERS):
         return payload
     if payload.get("lc") and isinstance(payload.get("kwargs"), dict):
@@ -50,7 +50,7 @@ def _type_of(payload: Json) -> str:
 
 
 def calls_beside(message: Json) -> Iterator[ToolCall]:
-    """The calls of a message, which its content may have once more."""
+    """Yield the calls of a message; its content may repeat them."""
     for call in map(as_object, list_in(message.get("tool_calls"))):
         if "function" not in call:
             arguments = call.get("args", call.get("arguments"))
@@ -58,5 +58,5 @@ def calls_beside(message: Json) -> Iterator[ToolCall]:
 
 
 def lists_tools(message: Json) -> bool:
-    """Whether a tool's message tells no result, but which tools there are, as LangGraph does."""
+    """Whether a tool's message lists the available tools and not a result, as LangGraph does."""
     return isinstance(as_object(message.get("content")).get("function"), dict)

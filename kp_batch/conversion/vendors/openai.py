@@ -26,7 +26,7 @@ _FAILED = ("failed", "error")
 
 
 def read(part: Json) -> list[Piece] | None:
-    """The pieces of an item that is a call, with its result where a provider ran it, or either."""
+    """Return the call of an item, its result, or both if a provider ran the tool."""
     kind = part.get("type")
     if not isinstance(kind, str) or kind in _NO_CALLS or "args" in part:
         return None
@@ -36,7 +36,7 @@ def read(part: Json) -> list[Piece] | None:
         return [ToolResult(plain(part.get("output")), id_, failed)]
     if not kind.endswith(_CALL):
         return None
-    # Of tools that the model's provider runs, some are named by the type alone.
+    # Some tools that the model's provider runs are named by the type alone.
     name, server = part.get("name") or kind.removesuffix(_CALL), part.get("server_label")
     call = ToolCall(str(name), first_of(part, *_ARGUMENTS), id_, str(server) if server else None)
     held = (part[name] for name in _RESULTS if part.get(name) is not None)
@@ -44,7 +44,7 @@ def read(part: Json) -> list[Piece] | None:
 
 
 def item_of(payload: Json) -> Message | None:
-    """The message that an item of a response is, if it is one by itself."""
+    """Return the message of an item of a response, if it is one by itself."""
     if payload.get("type") == "reasoning":
         return Message("assistant", reasoning=text_of(payload.get("summary")))
     pieces = (read(payload) or []) if first_id(payload, *_IDS) else []
@@ -54,7 +54,7 @@ def item_of(payload: Json) -> Message | None:
 
 
 def calls_beside(message: Json) -> Iterator[ToolCall]:
-    """The calls of a message of a chat."""
+    """Yield the calls of a message of a chat."""
     for call in map(as_object, list_in(message.get("tool_calls"))):
         if function := as_object(call.get("function")):
             name, arguments = function.get("name"), function.get("arguments")
@@ -62,6 +62,6 @@ def calls_beside(message: Json) -> Iterator[ToolCall]:
 
 
 def reasoning_beside(message: Json) -> str:
-    """The reasoning that providers with OpenAI's interface add to a message of a chat."""
+    """Return the reasoning that providers with OpenAI's interface add to a message of a chat."""
     texts = (message.get(name) for name in ("reasoning_content", "reasoning"))
     return next((text for text in texts if isinstance(text, str)), "")
