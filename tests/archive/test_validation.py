@@ -15,6 +15,7 @@ from kp_batch.schemas import STEP_TYPES
 from tests.support import ROOT
 from tests.support.make.archives import read, step, trace, write_jsonl, write_parquet
 from tests.support.make.rejected_rows import ACCEPTED, EVERYTHING, GOOD, REFUSED, REFUSED_JSON
+from tests.support.oracle.accepted_rows import counted, observed
 
 NO_TYPE = f"none of {', '.join(STEP_TYPES)}"
 EVERY_CODE = [*CHECKS]
@@ -43,6 +44,16 @@ def test_each_fault_has_its_code_from_parquet(tmp_path: Path) -> None:
 def test_each_fault_has_its_code_from_jsonl(tmp_path: Path) -> None:
     expected, traces = zip(*REFUSED, *REFUSED_JSON, strict=True)
     assert codes(write_jsonl(tmp_path / "a.jsonl", traces)) == list(expected)
+
+
+def test_the_oracle_refuses_each_row_for_the_same_reasons() -> None:
+    parts = ("metadata", "task", "outcome")  # which the oracle takes to be there
+    refused = [(codes, row) for codes, row in REFUSED if all(row[part] for part in parts)]
+    content = "\n".join(json.dumps(row) for _, row in refused).encode()
+    rejected = counted(observed({}, {"a.jsonl": content}, prune=False)).rejected
+    assert [[*row.reasons] for row in rejected] == [codes for codes, _ in refused], (
+        "state the rule in _faults of tests/support/oracle/accepted_rows.py"
+    )
 
 
 def test_all_reasons_of_a_row_are_reported_together(tmp_path: Path) -> None:
