@@ -136,7 +136,7 @@ def _(domain, mo, wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    **Which traces moved** most.
+    **Which traces moved most.**
     """)
     return
 
@@ -173,7 +173,7 @@ def _(alt, pl, preview):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    ## Is it beyond chance?
+    ## Is it more than chance?
 
     The change is exact; which agents really differ is uncertain. The intervals show how much the
     means would vary with other tasks, before (as published) and after (the preview).
