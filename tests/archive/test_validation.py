@@ -18,7 +18,6 @@ from tests.support.make.rejected_rows import ACCEPTED, EVERYTHING, GOOD, REFUSED
 from tests.support.oracle.accepted_rows import counted, observed
 
 NO_TYPE = f"none of {', '.join(STEP_TYPES)}"
-EVERY_CODE = [*CHECKS]
 
 
 def codes(path: Path) -> list[list[str]]:
@@ -57,13 +56,16 @@ def test_the_oracle_refuses_each_row_for_the_same_reasons() -> None:
 
 
 def test_all_reasons_of_a_row_are_reported_together(tmp_path: Path) -> None:
-    assert codes(write_parquet(tmp_path / "a.parquet", [EVERYTHING])) == [EVERY_CODE]
-    assert codes(write_jsonl(tmp_path / "a.jsonl", [EVERYTHING])) == [EVERY_CODE]
+    needed = "give EVERYTHING each fault; leave out here what another fault excludes"
+    assert codes(write_parquet(tmp_path / "a.parquet", [EVERYTHING])) == [[*CHECKS]], needed
+    assert codes(write_jsonl(tmp_path / "a.jsonl", [EVERYTHING])) == [[*CHECKS]], needed
 
 
 def test_an_empty_object_lacks_all_that_is_needed(tmp_path: Path) -> None:
-    excluded = {"wrong_type", "unknown_step_type"}
-    expected = [code for code in EVERY_CODE if code not in excluded]
+    expected = [
+        *("missing_id", "bad_created_at", "empty_domain", "missing_success"),
+        *("empty_objective", "no_steps", "bad_confidence"),
+    ]
     assert codes(write_jsonl(tmp_path / "a.jsonl", [{}])) == [expected]
     assert codes(write_parquet(tmp_path / "a.parquet", [{}])) == [expected]
 

@@ -280,13 +280,10 @@ def test_every_reason_is_documented_with_its_message() -> None:
         for code, message, _ in rows(REFERENCE / "rejects.md", "Rows and files of an archive")
     }
     assert list(messages) == list(REASONS)
-    made = {
-        (code, fault_sentence(code, row))
-        for codes, row in (*REFUSED, *REFUSED_JSON)
-        for code in codes
-    }
+    refused = [*REFUSED, *REFUSED_JSON]
     for code in CHECKS:
-        assert (code, messages[code]) in made, f"no row of REFUSED has this message of {code}"
+        made = [fault_sentence(code, row) for codes, row in refused if code in codes]
+        assert messages[code] in made, "give REFUSED the example of the page"
     line = json.dumps('{"id": }')
     assert messages["malformed_json"] == reject_message(["malformed_json"], 46, line)
     assert messages["too_large"] == reject_message(["too_large"], 0, None)
