@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import kp_batch.forked  # noqa: F401 (it has to see each fork)
+import kp_batch.forked  # noqa: F401 (notes each fork)
 from kp_batch.errors import KpBatchError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name where it is used: the command line starts without polars and numpy."""
+    """Import a public name at its first use, so that the command line starts without polars."""
     if name not in _MODULES:
         raise AttributeError(f"module 'kp_batch' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

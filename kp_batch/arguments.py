@@ -1,4 +1,4 @@
-"""Arguments of public functions are of the types that they are annotated with."""
+"""Check that arguments of public functions have the annotated types."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -12,17 +12,17 @@ from kp_batch.text import shortened
 
 _Public = TypeVar("_Public", bound=Callable[..., Any])
 
-_NUMBERS = {int: Integral, float: Real}  # those of NumPy, too
+_NUMBERS = {int: Integral, float: Real}  # NumPy's, too
 _SHOWN = 60  # characters of a value
 
 
 def typed(public: _Public) -> _Public:
-    """Refuse arguments of other types than are annotated, of a class those of its public methods.
+    """Refuse arguments of other types than annotated; of a class, in its public methods.
 
-    Mappings, iterables, frames and arrays are not looked into: who reads them does.
+    The contents of mappings, iterables, frames and arrays are left to their readers.
 
     Returns:
-        The function, or the class; it raises a SettingError that names the argument.
+        The function or the class. It raises a SettingError that names the argument.
     """
     if not isinstance(public, type):
         return _checking(public)

@@ -1,8 +1,8 @@
 """Limits on what is read, and JSON from other systems, parsed within them.
 
 A few kilobytes can unpack to gigabytes, and one line can fill the memory of a machine. A row or
-file beyond a limit is refused as `too_large`, and the others are scored, or imported. JSON is
-refused before it is parsed: objects take many times the memory of their text.
+file beyond a limit is refused as `too_large`; the others are scored or imported. JSON is checked
+before it is parsed, because objects take many times the memory of their text.
 """
 
 import json
@@ -20,8 +20,8 @@ from kp_batch.stopping import raise_if_unwanted
 LINE_BYTES = 64 << 20  # a JSON line, a protobuf message, or a JSON document of one trace
 TEXT_BYTES = 16 << 20  # one value, in UTF-8
 VALUES = 1 << 20  # objects, lists and list elements in one row
-RAW_BYTES = 1 << 20  # the JSON that is kept of one rejected row
-ALL_RAW_BYTES = 64 << 20  # the same of all rejected rows of a file, unless the ratio allows more
+RAW_BYTES = 1 << 20  # the JSON kept for one rejected row
+ALL_RAW_BYTES = 64 << 20  # the same for all rejected rows of a file, unless the ratio allows more
 TRACE_BYTES = 256 << 20  # the parts of one trace in an import, plus 64 bytes for each value
 MEMBER_BYTES = 2 << 30  # unpacked gzip or zstd; an unpacked `.eval`, unless the ratio allows more
 REFUSED = 1 << 18  # faulty or blank lines in a file; an import takes nothing from a file with more
@@ -37,15 +37,15 @@ MOST = (
     f"{TEXT_BYTES >> 20} MiB, and no more than {NESTING:,} objects and lists within "
     "each other"
 )
-_SKIPPED_BYTES = 1 << 20  # that are read at once of the rest of a too long line
-# Approximate size of a parsed value besides its text.
+_SKIPPED_BYTES = 1 << 20  # read at once from the rest of an overlong line
+# Approximate size of a parsed value in addition to its text.
 VALUE_BYTES = 64
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 class TooLargeError(Exception):
-    """Something passes a limit; `value` is the JSON value, where that was read all the same."""
+    """Something exceeds a limit; `value` is the JSON value if it was read all the same."""
 
     def __init__(
         self, message: str = f"it is too large to be read: {MOST}", value: Any = None
@@ -55,13 +55,13 @@ class TooLargeError(Exception):
 
 
 class Budget:
-    """An amount that is used up bit by bit; the message is of the error where it does not last."""
+    """An amount that is used up bit by bit; `take` raises an error once it is exceeded."""
 
     def __init__(self, size: int, message: str) -> None:
         self._remaining, self._message = size, message
 
     def take(self, size: int) -> None:
-        """Use some of it.
+        """Use some of the budget.
 
         Raises:
             TooLargeError: less than that remains.
@@ -72,24 +72,24 @@ class Budget:
 
 
 def trace_budget() -> Budget:
-    """The budget of one trace, in units of `weight`."""
+    """Return the budget of one trace, in units of `weight`."""
     limit = f"{TRACE_BYTES >> 20} MiB"
     return Budget(TRACE_BYTES, f"it is too large to be read: its parts take more than {limit}")
 
 
 def refusal_budget() -> Budget:
-    """The budget of a file's refused lines, in lines."""
+    """Return the budget of a file's refused lines, in lines."""
     message = f"it is too large to be read: it has more than {REFUSED:,} faulty lines"
     return Budget(REFUSED, message)
 
 
 def weight(text: str | bytes) -> int:
-    """The memory of a JSON text once it is parsed, in bytes, about; with JSON in its strings."""
+    """Return about how many bytes a JSON text takes once parsed, including JSON in its strings."""
     return len(text) + VALUE_BYTES * _count(text, ",{[")
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file, each cut to `LINE_BYTES + 1`, which is too large as well."""
+    """Return the lines of a file, each cut to `LINE_BYTES + 1`, which is too large as well."""
     limit = LINE_BYTES + 1
     while line := file.readline(limit):
         raise_if_unwanted()
@@ -99,18 +99,20 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 class OtherEncodingError(UnreadableError):
-    """A file of lines is in another encoding than UTF-8."""
+    """A file of lines is not in UTF-8."""
 
 
 def utf8_lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """As `lines_of`, which would cut lines of UTF-16 within letters, so that some are still read.
+    """Return the lines of a file, as `lines_of` does, but refuse UTF-16 and UTF-32.
+
+    `lines_of` would cut their lines within letters, and some of them would still be read.
 
     Raises:
         OtherEncodingError: the file is in UTF-16 or UTF-32.
-        UnreadableError: it has no lines, but is packed, say.
+        UnreadableError: the file has no lines, for example because it is compressed.
     """
     lines = lines_of(file)
-    first = [*islice(lines, 2)]  # the first may end within a letter
+    first = [*islice(lines, 2)]  # the first line may end within a letter
     if name := _other_encoding(b"".join(first)):
         message = f"its lines are {name}, not UTF-8: convert it, as with iconv -f {name} -t UTF-8"
         raise OtherEncodingError(message)
@@ -121,22 +123,22 @@ def utf8_lines_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _other_encoding(text: bytes) -> str:
-    """The name of UTF-16 or UTF-32, as iconv has it, if JSON begins so; else an empty text."""
+    """Return iconv's name of UTF-16 or UTF-32 if JSON begins so; else an empty text."""
     name = json.detect_encoding(text)
     if name.startswith("utf-8"):
         return ""
-    # A hole, which a crash of a system may leave, is NULs; and what was damaged is in no letters.
+    # A crash of the system may leave a hole of NULs, and damaged text has no letters.
     first = text[: len(text) // 4 * 4].decode(name, "replace")[:2]
     is_text = len(first) == 2 and first.isascii() and "\0" not in first
     return re.sub("-(?=[BL]E)", "", name.upper()) if is_text else ""
 
 
 def loads(text: str | bytes) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
-        TooLargeError: it passes a limit on lines, values or nesting.
-        ValueError: it is not JSON.
+        TooLargeError: the text exceeds a limit on lines, values or nesting.
+        ValueError: the text is not JSON.
     """
     if len(text) > LINE_BYTES or _has_too_many_values(text):
         raise TooLargeError
@@ -151,32 +153,32 @@ def loads(text: str | bytes) -> Any:
 
 
 def parse(text: str | bytes) -> Any:
-    """The value of a JSON text, as `json.loads` has it, in half the time.
+    """Return the value of a JSON text, as `json.loads` does, in half the time.
 
     Raises:
-        RecursionError: it is nested too deep.
-        ValueError: it is not JSON.
+        RecursionError: the text is nested too deep.
+        ValueError: the text is not JSON.
     """
     try:
         return from_json(text, cache_strings="keys")
-    except (TypeError, ValueError):  # also of half a surrogate, another encoding, deep nesting
+    except (TypeError, ValueError):  # also half a surrogate, another encoding, deep nesting
         return json.loads(text)
 
 
 def breaks_off(text: str) -> bool:
-    """Whether a text is the beginning of a JSON text, and no JSON by itself."""
+    """Whether a text is the beginning of a JSON text, but not JSON by itself."""
     try:
-        from_json(_SURROGATE.sub(r"\\u0041", text))  # a cut may leave half of a pair
+        from_json(_SURROGATE.sub(r"\\u0041", text))  # a cut may leave half a surrogate pair
     except ValueError as error:
         return str(error).startswith("EOF")
     return False
 
 
 def dump(value: object) -> bytes:
-    """The JSON text of a value: UTF-8, with escapes for what UTF-8 cannot encode.
+    """Return the JSON text of a value, in UTF-8, with escapes for what UTF-8 cannot encode.
 
     Raises:
-        RecursionError: it is nested too deep.
+        RecursionError: the value is nested too deep.
     """
     try:
         return to_json(value, inf_nan_mode="constants")
@@ -199,7 +201,7 @@ def _count(text: str | bytes, letters: str) -> int:
 
 
 def _is_nested_too_deep(value: Any) -> bool:
-    """Whether more than `NESTING` objects and lists are within each other."""
+    """Whether more than `NESTING` objects and lists are inside each other."""
     level = [value]
     for _ in range(NESTING + 1):
         children = (node.values() if isinstance(node, dict) else node for node in level)

@@ -47,7 +47,7 @@ class Rows(Displayed, tuple[Mapping[str, Any], ...]):
     """A table of a result: each row is a mapping of the same columns' names to values."""
 
     __slots__ = ()
-    names: ClassVar[tuple[str, ...]]  # of the columns
+    names: ClassVar[tuple[str, ...]]  # the columns
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
@@ -135,7 +135,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "own_text": Column("the same part of the new trace's text", tuple[TextSpan, ...] | None),
         "reasons": Column("why there is no score, as codes; or why a run had work", list[str]),
         "message": Column("why there is no score, in words", str | None, "", _first(120)),
-        # A score over the runs.
+        # A score from run to run.
         "finished_at": Column("when the run ended, in UTC", str),
         "user": Column("who ran it", str),
         "note": Column("the note given with the run", str | None),
@@ -167,7 +167,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             f"p{share}": _number(f"quantile {share / 100:g} of the scores", f"p{share}", ".3f")
             for share in (5, 25, 50, 75, 95)
         },
-        # What a run has to do.
+        # The work of a run.
         "replay": _count("how many traces get a new novelty", "replay"),
         "rescore": _count("how many traces get a new row", "rescore"),
         "reweight": _count("how many of these only change weights", "reweight"),
@@ -255,7 +255,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "of those by its move",
         ),
         "single_thoughts": _count("how many traces are a single thought in either run"),
-        # What other settings would make of the scores.
+        # The scores under other settings.
         "cache_by": Column(
             "which traces share a cache: none (all), agent_id, agent_id+host", str, "cache by"
         ),

@@ -1,4 +1,4 @@
-"""The settings of one run, from a project's file, forms, options and Python: see `settings`."""
+"""The settings of one run, from a project's file, forms, options and Python; see `settings`."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -23,12 +23,12 @@ from kp_batch.settings import ONE_OR_MORE, Limits, Metavar, RunOptions, Settings
 from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
-# What is said of a form that names neither a warehouse nor a project.
+# The error of a form that names neither a warehouse nor a project.
 _PARTIAL = (
     "; a config that is given replaces all of the deployment's: repeat in it what that has, such "
     "as project"
 )
-# What a project does to its own warehouse alone.
+# What a project does to its own warehouse only.
 _OF_ONE_WAREHOUSE = ("archive", "exclude", "prune")
 
 GivenProject = Annotated[
@@ -42,7 +42,7 @@ Note = Annotated[
 
 
 def _as_form(schema: dict[str, Any]) -> None:
-    """Let Prefect's form ask for nothing, since a project may have it, and send no default."""
+    """Require nothing in Prefect's form, because a project may have it, and send no defaults."""
     schema.pop("required", None)
     for name, each in schema["properties"].items():
         each.pop("default", None)
@@ -51,7 +51,7 @@ def _as_form(schema: dict[str, Any]) -> None:
 
 
 class Places(SettingsModel):
-    """What a project's file has before its tables, and that file."""
+    """The keys before the tables of a project's file, and the file itself."""
 
     project: GivenProject = Field(
         None, description="A kp_batch.toml. Other given values override its values."
@@ -70,7 +70,7 @@ class Places(SettingsModel):
 
 
 class RescoreConfig(Limits, RunOptions, Settings, Places):
-    """The settings of one run; `with_defaults` fills in those of `Settings` that were left out.
+    """The settings of one run; `with_defaults` adds those of `Settings` that are left out.
 
     Examples:
         >>> config = kp.RescoreConfig(archive=("archive",), warehouse="warehouse", ttl="12h")
@@ -104,7 +104,7 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, values: Any) -> Any:
-        """Leave out the settings of the warehouse that are null, as forms send them."""
+        """Drop settings of the warehouse that are null, which is how forms leave them out."""
         if not isinstance(values, Mapping):
             return values
         settings = {
@@ -124,12 +124,12 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
 
     @property
     def wait_s(self) -> float:
-        """The seconds that another run is waited for; without end, infinity."""
+        """The seconds to wait for another run; infinity to wait without end."""
         return inf if self.wait == timedelta.max else self.wait.total_seconds()
 
     @property
     def workers(self) -> int | None:
-        """The number of Ray workers of this machine; None: no Ray, or a cluster."""
+        """The number of Ray workers on this machine; None without Ray, or on a cluster."""
         return int(self.ray) if self.ray and self.ray.isdecimal() else None
 
     @field_serializer("warehouse", when_used="json")
@@ -138,20 +138,20 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that the warehouse keeps: JSON values by the names of `Settings`."""
+        """The settings that the warehouse keeps: JSON values by the names of `Settings`."""
         return self.model_dump(mode="json", include=set(Settings.model_fields))
 
     def with_defaults(self, settings: Mapping[str, Any]) -> "RescoreConfig":
-        """The config with every setting that was left out as the warehouse has it.
+        """Return the config with every left-out setting as the warehouse has it.
 
         Args:
-            settings: the warehouse's; empty for a new one, which takes the defaults. Those that
-                only an earlier kp_batch had are ignored.
+            settings: those of the warehouse; empty for a new one, which takes the defaults.
+                Settings that only an earlier kp_batch had are ignored.
 
         Raises:
             SettingError: a setting of the warehouse is out of its bounds.
         """
-        if self.project:  # it leaves nothing to the warehouse
+        if self.project:  # a project sets everything itself
             return self
         kept = {name: settings[name] for name in Settings.model_fields if name in settings}
         said = "{}; what is left out is as the warehouse has it: kp-batch settings"
@@ -159,10 +159,10 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
 
     @classmethod
     def read(cls, form: object) -> "RescoreConfig":
-        """Read the config from the values of a form, or take it as it is.
+        """Read the config from the values of a form, or return it as it is.
 
         Raises:
-            SettingError: a value is out of its bounds, or unknown; the message lists all that are.
+            SettingError: a value is out of its bounds, or unknown; the message lists all of them.
             ProfileError: the profiles file has faults.
         """
         names = form.keys() if isinstance(form, Mapping) else {"warehouse"}
@@ -175,7 +175,7 @@ def read_project(file: Path | str | ProjectFile) -> ProjectFile:
     """Read a project's file, unless it is read already, and check its values.
 
     Raises:
-        KpBatchError: it is missing or has faults; the message lists all of one kind.
+        KpBatchError: the file is missing or has faults; the message lists all of one kind.
     """
     project = file if isinstance(file, ProjectFile) else load_project(Path(file))
     _ = project.values
@@ -183,18 +183,18 @@ def read_project(file: Path | str | ProjectFile) -> ProjectFile:
 
 
 def defaults() -> dict[str, Any]:
-    """The settings of a new warehouse: JSON values by the names of `Settings`."""
+    """Return the settings of a new warehouse: JSON values by the names of `Settings`."""
     return Settings().model_dump(mode="json")
 
 
 def _with_project(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a project and those given beside it; all settings, by their defaults."""
+    """Merge the values of a project with those given, and add the defaults of all settings."""
     project = read_project(given["project"])
     own = {name: value for name, value in given.items() if value not in (None, (), [])}
     of_file = {**project.values}
     if project.is_of(own.get("warehouse", of_file.get("warehouse"))):
         of_file["warehouse_id"] = project.warehouse_id
-    else:  # another one may hold the traces of another archive
+    else:  # another warehouse may hold the traces of another archive
         for name in _OF_ONE_WAREHOUSE:
             of_file.pop(name, None)
     return {**vars(Settings()), **of_file, **own, "project": project}

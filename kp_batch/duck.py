@@ -1,8 +1,8 @@
-"""DuckDB: SQL text, the only way to put a value into it, and how much memory DuckDB takes.
+"""SQL text for DuckDB, the only way to put values into it, and DuckDB's memory.
 
-Values belong into parameters and variables. Where DuckDB takes none, as in views and names, a text
-of SQL has `$names`, which are replaced by SQL of this module, numbers and plain names alone: never
-by the content of a file.
+Values belong in parameters and variables. Where DuckDB takes neither, as in views and names, SQL
+has `$names`. Only SQL of this package, numbers and plain names replace these, never the content of
+a file.
 """
 
 import re
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-_WILD = re.compile(r"[*?\[]")  # what DuckDB does not take as it is in the name of a file
+_WILD = re.compile(r"[*?\[]")  # characters that DuckDB reads as patterns in file names
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
-# DuckDB sorts and joins what grows with the archive on disk; with more memory it is hardly faster.
+# DuckDB spills large sorts and joins to disk; with more memory it is hardly faster.
 SPILLING_MEMORY_BYTES = 1 << 30
 # Each thread holds blocks that cannot be spilled: with four of them, a gigabyte was too little to
 # join and sort a million traces.
 DUCKDB_THREADS = 2
-# Quantiles of twenty million scores, by domain and of all, took 720 MB.
+# Quantiles of twenty million scores, by domain and overall, took 720 MB.
 _SCORE_BYTES = 36
 _SMALL = RLock()
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 class SQL(str):
-    """SQL: a text of this package, or made here of values."""
+    """SQL: a text of this package, or one made here from values."""
 
     __slots__ = ()
 
 
-Value = SQL | str | int | float  # a text that is not SQL has to be a plain name
+Value = SQL | str | int | float  # a text that is not SQL must be a plain name
 
 
 def sql(module: str, name: str, /, **values: Value) -> SQL:
@@ -50,7 +50,7 @@ def sql(module: str, name: str, /, **values: Value) -> SQL:
     Args:
         module: the name of a module in the same folder.
         name: the file's name.
-        values: they replace the file's `$names`; without any, the file stays as it is.
+        values: values for the file's `$names`; without any, the file stays as it is.
 
     Raises:
         TypeError: a value is neither SQL, nor a finite number, nor a plain name.
@@ -60,7 +60,7 @@ def sql(module: str, name: str, /, **values: Value) -> SQL:
 
 
 def statement(text: LiteralString, /, **values: Value) -> SQL:
-    """Make SQL of a text in the code, whose `$names` the values replace.
+    """Make SQL from a text in the code, and replace its `$names` by values.
 
     Raises:
         TypeError: a value is neither SQL, nor a finite number, nor a plain name.
@@ -72,7 +72,7 @@ def literal(text: str | Path) -> SQL:
     """Quote a text as a literal of SQL.
 
     Raises:
-        ValueError: it holds a NUL, at which SQL would end.
+        ValueError: the text contains a NUL, which would end the SQL.
     """
     return SQL("'" + _without_nul(str(text)).replace("'", "''") + "'")
 
@@ -81,7 +81,7 @@ def identifier(name: str) -> SQL:
     """Quote any name as an identifier of SQL.
 
     Raises:
-        ValueError: it holds a NUL, at which SQL would end.
+        ValueError: the name contains a NUL, which would end the SQL.
     """
     return SQL('"' + _without_nul(name).replace('"', '""') + '"')
 
@@ -92,20 +92,20 @@ def joined(parts: Iterable[SQL]) -> SQL:
 
 
 def columns(names: Iterable[str], of: LiteralString | None = None) -> SQL:
-    """The columns of these names, of a table if one is given."""
+    """Return a list of columns for SQL, of a table if one is given."""
     table = f"{of}." if of else ""
     return joined(SQL(f"{table}{identifier(name)}") for name in names)
 
 
 def escaped(path: str | Path) -> str:
-    """The path of a file as DuckDB takes it, which reads patterns."""
+    """Return a file's path for DuckDB, which would otherwise read it as a pattern."""
     return _WILD.sub(r"[\g<0>]", str(path))
 
 
 def read_parquet(*paths: str | Path, numbered: bool = False, named: bool = False) -> SQL:
-    """The rows of one or more Parquet files, whose names DuckDB takes as they are, not as patterns.
+    """Return SQL for the rows of Parquet files, with their names escaped.
 
-    If numbered, they have the columns file_index and file_row_number; if named, filename.
+    If numbered, rows have the columns file_index and file_row_number; if named, filename.
     """
     return statement(
         "read_parquet([$paths], hive_partitioning = false, file_row_number = $numbered, "
@@ -119,11 +119,11 @@ def read_parquet(*paths: str | Path, numbered: bool = False, named: bool = False
 def frame_of(rows: "duckdb.DuckDBPyRelation") -> "pl.DataFrame":
     """Run a query and return its rows.
 
-    Arrow, by which they come, has no integers of 128 bits: a HUGEINT, as of `sum`, becomes a
-    Decimal(38, 0), and a UHUGEINT the text of its digits.
+    They come through Arrow, which has no integers of 128 bits. A HUGEINT, such as a `sum`, becomes
+    a Decimal(38, 0), and a UHUGEINT the text of its digits.
 
     Raises:
-        duckdb.Error: the query fails; a ConversionException, too, if a HUGEINT has 39 digits.
+        duckdb.Error: the query fails; a ConversionException if a HUGEINT has 39 digits.
     """
     import polars as pl
 
@@ -133,12 +133,12 @@ def frame_of(rows: "duckdb.DuckDBPyRelation") -> "pl.DataFrame":
             statement("#$place::$kind AS $name", place=place, kind=kind, name=identifier(name))
             for place, (kind, name) in enumerate(zip(kinds, rows.columns, strict=True), 1)
         )
-        rows = rows.project(str(values))  # it takes no subclass of str
+        rows = rows.project(str(values))  # a subclass of str is refused
     return pl.DataFrame(rows.to_arrow_table())
 
 
 def _of_arrow(dtype: Any) -> str:  # DuckDB's stubs mix children and sizes
-    """The type whose values Arrow has, to the last digit, at any depth."""
+    """Return a type whose values Arrow keeps to the last digit, at any depth."""
     match dtype.id:
         case "hugeint":
             return "DECIMAL(38,0)"
@@ -157,18 +157,18 @@ def _of_arrow(dtype: Any) -> str:  # DuckDB's stubs mix children and sizes
 
 
 def set_variables(connection: "duckdb.DuckDBPyConnection", /, **variables: object) -> None:
-    """Set variables of a connection, which its SQL has as `getvariable('name')`."""
+    """Set variables of a connection, which its SQL reads by `getvariable('name')`."""
     for name, value in variables.items():
         connection.execute(statement("SET VARIABLE $name = ?", name=name), [value])
 
 
 @contextmanager
 def small_work() -> Generator["duckdb.DuckDBPyConnection"]:
-    """A connection for what needs little memory, to an instance that the whole process has.
+    """Yield a connection for work that needs little memory, to one instance of the whole process.
 
-    To open an instance takes longer than most questions to it. One thread at a time has it, so that
-    the names of attached databases are its own; it detaches them. After an error the next one gets
-    another instance.
+    Opening an instance takes longer than most queries. One thread at a time has the connection, so
+    the names of its attached databases are its own; it detaches them. After an error the next
+    caller gets a new instance.
     """
     with _SMALL:
         instance = _small_instance()
@@ -190,8 +190,8 @@ def _small_instance() -> "duckdb.DuckDBPyConnection":
 
 @cache
 def available_bytes() -> int:
-    """The memory of the machine, or the limit of the container where that is less."""
-    with small_work() as connection:  # DuckDB reads the limits of cgroups, and takes 80%
+    """Return the memory of the machine, or the container's limit if that is less."""
+    with small_work() as connection:  # DuckDB respects cgroups, and takes 80%
         setting = "SELECT current_setting('memory_limit')"
         [(limit,)] = connection.execute(setting).fetchall()
     number, unit = limit.split()
@@ -199,25 +199,25 @@ def available_bytes() -> int:
 
 
 def duckdb_limit(scores: int = 0) -> int:
-    """How many bytes DuckDB may take: for what it can spill, at most a quarter of the memory.
+    """Return how many bytes DuckDB may take: usually a quarter of the memory at most.
 
     Args:
-        scores: the number of scores whose quantiles it finds, which cannot spill; at most half of
-            the memory.
+        scores: the number of scores in quantiles, which cannot spill; they raise the limit, to half
+            of the memory at most.
     """
     memory = available_bytes()
     return max(min(SPILLING_MEMORY_BYTES, memory // 4), min(quantile_bytes(scores), memory // 2))
 
 
 def quantile_bytes(scores: int) -> int:
-    """The memory for finding the quantiles of so many scores, about."""
+    """Return about how much memory the quantiles of so many scores take, in bytes."""
     return scores * _SCORE_BYTES
 
 
 def duckdb_config(spill: Path, scores: int = 0) -> dict[str, str | bool | int | float | list[str]]:
-    """Settings of a connection whose memory is bounded, see `duckdb_limit`, whatever the query.
+    """Return the settings of a connection with bounded memory; see `duckdb_limit`.
 
-    What does not fit goes into the folder `spill`, which is made where it is missing.
+    What does not fit goes into the folder `spill`, which is made if it is missing.
     """
     limit = f"{duckdb_limit(scores)}B"
     return {"memory_limit": limit, "temp_directory": str(spill), "threads": DUCKDB_THREADS}

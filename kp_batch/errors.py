@@ -1,4 +1,4 @@
-"""Errors for users, which failures may be over soon, and one line for every other exception.
+"""Errors for users, failures that may pass, and one line for every other exception.
 
 Every message says what happened, to what, and what to do next.
 """
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from kp_batch.text import one_line, size_of
 
-# Failures of the disk and the network that may be over soon; nothing else is tried again.
+# Failures of disk and network that may pass; only these are retried.
 _PASSING = (
     errno.EIO,
     errno.ESTALE,
@@ -32,13 +32,13 @@ _PASSING = (
     errno.EHOSTDOWN,
     errno.EHOSTUNREACH,
 )
-# The machine lacks disk, memory or open files, whatever file is being read.
+# The machine lacks disk, memory or open files; the file being read is not at fault.
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# The last one is DuckDB's, which calls it a lack of memory: it takes nine tenths of what is free.
+# The last one is DuckDB's, which calls a full disk a lack of memory: it takes 90% of free space.
 _DISK_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
-# DuckDB's and Polars', of files of the tables.
+# DuckDB's and Polars' words for a missing file of a table.
 _FILE_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
-_REMEDIES = {  # for what Prefect, Python and Polars say: a code, and what to do
+_REMEDIES = {  # for messages of Prefect, Python and Polars: a code, and what to do
     "Failed to reach API": ("prefect", "start that Prefect server, or run with --no-prefect"),
     "can't start new thread": (
         "threads",
@@ -54,8 +54,8 @@ _NO_MEMORY = "Out of Memory Error"  # DuckDB's
 _ENOUGH = 1 << 20  # free bytes of a disk that is not full
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
 
-# Where a full disk is looked for: the folders in which this process has begun files, and its own
-# temporary one, if it has one.
+# Folders to check for a full disk: those in which this process has begun files, and its own
+# temporary one, if any.
 WRITTEN_FOLDERS: set[Path] = set()
 TEMPORARY_FOLDERS: list[Path] = []
 
@@ -80,14 +80,14 @@ Ending = Literal["refused", "failed", "could_not_begin", "stopped"]
 
 
 class KpBatchError(Exception):
-    """An error that the user can put right. The command line prints it as one line and exits 1.
+    """An error that the user can fix. The command line prints it as one line and exits 1.
 
     Attributes:
-        code: a word for its kind, which stays when the message changes: see docs/reference.
-        ending: how the run ends that it fails; None: by whether the run had begun.
-        leaves_mark: whether a run that it fails says so in the warehouse; see `last_run`.
-        stored: the message as a warehouse keeps it: without an id or a text of a trace, which may
-            be forgotten later.
+        code: a word for its kind, which stays when the message changes; see docs/reference.
+        ending: how a run that it fails ends; None: that depends on whether the run had begun.
+        leaves_mark: whether the warehouse records the failed run; see `last_run`.
+        stored: the message as a warehouse keeps it, without ids and texts of traces, because these
+            may be forgotten later.
 
     Examples:
         >>> try:
@@ -109,7 +109,7 @@ class KpBatchError(Exception):
 
 
 class AuditError(KpBatchError):
-    """Audits found rows that must not be; `results` holds the result of every audit."""
+    """An audit that must not have rows has some; `results` holds the result of every audit."""
 
     code = "audit"
     ending = "refused"
@@ -120,13 +120,13 @@ class AuditError(KpBatchError):
 
 
 class ArchiveError(KpBatchError):
-    """The archive cannot be scored: nothing found, nothing acceptable, too much rejected."""
+    """The archive cannot be scored: it is empty, or too much of it is rejected."""
 
     code = "archive"
 
 
 class LimitError(ArchiveError):
-    """A run would reject, miss or remove too much; the code is the name of the limit."""
+    """A run would reject, miss or remove too much; the code names the limit."""
 
     ending = "refused"
 
@@ -145,7 +145,7 @@ class EncoderError(KpBatchError):
 
 
 class SettingError(KpBatchError):
-    """A setting cannot be; the message lists all that cannot."""
+    """A setting is not possible; the message lists all such settings."""
 
     code = "settings"
     ending = "refused"
@@ -165,7 +165,7 @@ class ResourceError(KpBatchError):
 
 
 class StorageError(KpBatchError):
-    """The disk or the network failed, each time that it was tried."""
+    """The disk or the network failed at every attempt."""
 
     code = "storage"
     ending = "failed"
@@ -188,14 +188,14 @@ class WarehouseError(KpBatchError):
 
 
 class IdentityError(WarehouseError):
-    """The warehouse of a project is away, or another one is in its place, which stays as it is."""
+    """The warehouse of a project is missing, or another one is in its place and stays as it is."""
 
     code = "identity"
     leaves_mark = False
 
 
 class DamagedVectorsError(WarehouseError):
-    """A stored vector is not the one that was made; it can be made again."""
+    """A stored vector is damaged; it can be computed again."""
 
     code = "vectors"
 
@@ -207,21 +207,21 @@ class WorkerError(KpBatchError):
 
 
 class BusyError(WarehouseError):
-    """Another process is writing to the warehouse, of whose run the mark is."""
+    """Another process is writing to the warehouse, and records its own run there."""
 
     code = "busy"
     leaves_mark = False
 
 
 class OvertakenError(BusyError):
-    """Another process has written to the warehouse while this one did."""
+    """Another process has written to the warehouse during this one's work."""
 
     code = "overtaken"
     leaves_mark = True
 
 
 class CrashError(KpBatchError):
-    """A bug of ours, or of a library, in one line."""
+    """A bug in kp_batch or in a library, in one line."""
 
     code = "crash"
     ending = "failed"
@@ -229,14 +229,14 @@ class CrashError(KpBatchError):
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a file, not of a row: its reason code, and a sentence for people."""
+    """A fault of a file rather than of a row: its reason code, and a sentence for people."""
 
     code: str
     message: str
 
 
 class UnreadableError(Exception):
-    """A file cannot be read at all; of a text alone the code is that of an unreadable file."""
+    """A file cannot be read at all; given only a text, the code is that of an unreadable file."""
 
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = [
@@ -246,10 +246,10 @@ class UnreadableError(Exception):
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether a failure may be over soon: of the disk or the network, not of the logic.
+    """Whether a failure of disk or network may pass; False for errors of logic.
 
-    Libraries that are not written in Python have the system's error in their message alone. An
-    error that was raised from a passing one is passing.
+    Libraries in other languages have the system's error only in their message. An error that was
+    raised from a passing one is passing.
     """
     if isinstance(error, KpBatchError):
         return False
@@ -259,7 +259,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_of_machine(error: BaseException) -> bool:
-    """Whether this machine is short of disk, memory or open files: no file is at fault for that."""
+    """Whether this machine is short of disk, memory or open files, so that no file is at fault."""
     return isinstance(error, MemoryError) or _has_errno(error, _SHORT)
 
 
@@ -270,11 +270,11 @@ def _has_errno(error: BaseException, numbers: Collection[int]) -> bool:
 
 
 def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
-    """Explain why a command failed: by what the user can put right, else as a bug of ours.
+    """Explain why a command failed: what the user can fix, or else a bug.
 
     Args:
         error: the exception of the command.
-        log: where the details are, in the warehouse; None for a command that publishes nothing.
+        log: the file with details, in the warehouse; None for a command that publishes nothing.
     """
     if mendable := explain_mendable(error, log):
         return mendable
@@ -289,7 +289,7 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
 
 
 def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchError | None:
-    """Explain an error that the user can put right; None of any other; see `explain_error`."""
+    """Explain an error that the user can fix; None for any other. See `explain_error`."""
     if isinstance(error, KpBatchError):
         # DuckDB reports a full temporary folder as a warehouse that cannot be read.
         is_full = isinstance(error, WarehouseError) and _is_disk_full(error.__cause__)
@@ -308,7 +308,7 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
         return WarehouseError(f"a file is missing: {text}; {remedy}", code="file_gone")
     if is_denied or isinstance(error, OSError):
         remedy = "; give this user access, or run as another" if is_denied else ""
-        is_refused = is_denied or isinstance(error, PermissionError)  # as by a store
+        is_refused = is_denied or isinstance(error, PermissionError)  # a bucket refused it
         code = "no_access" if is_refused else "system"
         return WarehouseError(f"cannot continue: {text}{_intact(log)}{remedy}", code=code)
     return None
@@ -323,15 +323,15 @@ def _is_disk_full(error: BaseException | None) -> bool:
 
 
 def _full_disk(error: BaseException, log: str | None) -> ResourceError:
-    """Name the fullest of the folders that a command writes to, and what it lacks.
+    """Name the fullest folder that the command writes to, and how much space it lacks.
 
-    Several tell of one error, and others write meanwhile: what is told first is told by all.
+    Several callers explain one error while others write, so the first text is kept for all.
     """
-    temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (where Python looks as well)
+    temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (Python's own default)
     folders = [folder for folder in WRITTEN_FOLDERS if _free(folder) < _ENOUGH]
     folders += [Path(log).parent, temporary] if log else [temporary]
     fullest = min(filter(Path.is_dir, folders), key=_free)
-    # A temporary folder is gone by the time that the user looks.
+    # A temporary folder is gone when the user reads the message.
     own = (folder.parent for folder in TEMPORARY_FOLDERS if fullest.is_relative_to(folder))
     full = f"the disk of {next(own, fullest)} is full: {_lack(fullest)}"
     full = vars(error).setdefault("full_disk", full)
@@ -339,7 +339,7 @@ def _full_disk(error: BaseException, log: str | None) -> ResourceError:
 
 
 def _lack(folder: Path) -> str:
-    """How much more is needed there, at the least: what a command had begun to write is gone."""
+    """Return what is missing there; files that the command had begun are already removed."""
     disk = os.statvfs(folder)
     if disk.f_files and not disk.f_favail:
         return "it takes no more files (df -i)"
@@ -351,5 +351,5 @@ def _free(folder: Path) -> int:
 
 
 def _intact(log: str | None) -> str:
-    """Reassure the user, without saying of this run: it may fail before or after it publishes."""
+    """Reassure the user about published tables; the run may fail before or after publishing."""
     return "; what is published is intact" if log else ""

@@ -1,4 +1,4 @@
-"""Faults of settings, rules and states, in words for those who wrote them."""
+"""Describe faults of settings, rules and states to those who wrote them."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from kp_batch.text import shortened
 
-if TYPE_CHECKING:  # it takes longer to import than help to print
+if TYPE_CHECKING:  # importing it takes longer than printing help
     from pydantic import BaseModel, ValidationError
 
-Place = Sequence[int | str]  # the names, and the places in lists, that lead to a value
+Place = Sequence[int | str]  # the names and list positions that lead to a value
 _VALUE = 60  # characters of a value in a message
-# What a value is, by how pydantic's names of its faults begin; the first one counts.
+# What a value should be, by the beginning of pydantic's fault type; the first match counts.
 _KINDS = {
     "greater_than_equal": "at least {ge}",
     "greater_than": "more than {gt}",
@@ -38,19 +38,19 @@ _KINDS = {
 def faults_of(
     error: "ValidationError", model: "type[BaseModel]", named: Callable[[Place], str]
 ) -> str:
-    """All faults of a value, in one line; see `faults_in`."""
+    """Return all faults of a value, on one line; see `faults_in`."""
     return "; ".join(faults_in(error, model, named))
 
 
 def faults_in(
     error: "ValidationError", model: "type[BaseModel]", named: Callable[[Place], str]
 ) -> list[str]:
-    """The faults of a value.
+    """Return the faults of a value.
 
     Args:
-        error: what pydantic says of it.
-        model: what it should be.
-        named: how those who wrote it name a place in it, such as an option; '' for all of it.
+        error: pydantic's error.
+        model: the model that the value should fit.
+        named: returns the user's name of a place, such as an option; '' for the whole value.
     """
     return [_fault(dict(each), model, named) for each in error.errors()]
 
@@ -59,17 +59,17 @@ def _fault(fault: dict[str, Any], model: "type[BaseModel]", named: Callable[[Pla
     kind, place, name = fault["type"], fault["loc"], named(fault["loc"])
     if kind == "extra_forbidden":
         *table, key = place
-        if table and key in _keys(model):  # TOML takes it into the table above it
+        if table and key in _keys(model):  # in TOML it falls into the table above it
             return f"{named(table)} has no key {key!r}, which stands before all tables"
         return unknown_key(named(table), str(key), _keys(_model_at(model, table)))
-    if kind == "value_error":  # our own: of a whole table it says what that has, or does
+    if kind == "value_error":  # our own; for a whole table it is the whole message
         message = fault["msg"].removeprefix("Value error, ")
         return f"{name}{' ' if _model_at(model, place) else ': '}{message}" if name else message
-    return f"{name or 'it'} {_told(kind, fault)}"
+    return f"{name or 'it'} {_fault_text(kind, fault)}"
 
 
-def _told(kind: str, fault: dict[str, Any]) -> str:
-    """What is said of a value that pydantic itself refuses."""
+def _fault_text(kind: str, fault: dict[str, Any]) -> str:
+    """Return the message for a value that pydantic itself refuses."""
     if kind == "missing":
         return "is missing"
     if kind.endswith("too_short"):
@@ -87,7 +87,7 @@ def _number(bound: Any) -> Any:
 
 
 def unknown_key(table: str, key: str, keys: Collection[str]) -> str:
-    """What is said of a key that a table has not; '' stands for a file or form as a whole."""
+    """Return the message for a key that a table does not have; '' is the whole file or form."""
     similar = most_similar(key, keys)
     meant = f", did you mean {similar!r}?" if similar else ";"
     has = f"{table} has" if table else "there is"
@@ -95,12 +95,12 @@ def unknown_key(table: str, key: str, keys: Collection[str]) -> str:
 
 
 def most_similar(name: str, names: Collection[str]) -> str | None:
-    """The name that was probably meant; None if none is similar."""
+    """Return the name that was probably meant; None if no name is similar."""
     return next(iter(get_close_matches(name, names, n=1)), None)
 
 
 def _model_at(model: "type[BaseModel]", place: Place) -> "type[BaseModel] | None":
-    """The model of a table in another one; None if something else is there."""
+    """Return the model of a table within another one; None if the place is no table."""
     found: Any = model
     for name in place:
         fields = getattr(found, "model_fields", {})

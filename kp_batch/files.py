@@ -1,8 +1,8 @@
 """Files that appear whole or not at all, folders without links, and a cache for the user.
 
 The cache is in `$XDG_CACHE_HOME/kp-batch`, by default below `~/.cache`, and belongs to no
-warehouse. Losing it costs only time, so that a failure to read or write it is no error. Where
-several processes write a file at once, the last one wins.
+warehouse. Losing it costs only time, so a failure to read or write it is not an error. If several
+processes write a file at once, the last one wins.
 """
 
 import errno
@@ -22,20 +22,20 @@ from kp_batch.errors import WRITTEN_FOLDERS, KpBatchError, WarehouseError
 from kp_batch.stopping import parts_in_threads, result_of
 from kp_batch.text import one_line, printable
 
-PROJECT_FILE = "kp_batch.toml"  # in the current folder, unless another one is named
+PROJECT_FILE = "kp_batch.toml"  # in the current folder, by default
 NO_FILE = "it is a pipe, a socket or a device, and no file"
 NAMED_PIPE = "it is a pipe, which may wait for ever; name a file, or <(command)"
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # descriptors, at most one: see `note_leftovers_in`
-_SYNCED_AT_ONCE = 16  # a disk brings what waits together down at once
+_SYNCED_AT_ONCE = 16  # a disk syncs files together that wait together
 _NO_SYNC_OF_FOLDERS = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def temporary_sibling(path: Path) -> Path:
-    """A unique name for a file until it is whole: another worker may be writing the same file.
+    """Return a unique name for a file until it is whole; other workers may write the same file.
 
-    It begins with neither a dot nor an underscore unless the path does: Delta's vacuum would pass
-    over such a file, which a killed worker left.
+    It starts with a dot or an underscore only if the path does: Delta's vacuum would skip such a
+    file of a killed worker.
     """
     partial = path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
     WRITTEN_FOLDERS.add(path.parent)
@@ -44,10 +44,10 @@ def temporary_sibling(path: Path) -> Path:
 
 
 def open_regular(path: Path | str) -> BufferedReader:
-    """Open a file for reading bytes; a pipe or a device is none, and is not waited for.
+    """Open a file for reading bytes; refuse pipes and devices without waiting for them.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     kind = os.stat(path).st_mode  # noqa: PTH116 (a path or a text)
     if not (S_ISREG(kind) or S_ISDIR(kind)):
@@ -56,17 +56,17 @@ def open_regular(path: Path | str) -> BufferedReader:
 
 
 def is_named_pipe(path: Path | str) -> bool:
-    """Whether it is a pipe in a folder, which nobody may ever write to, unlike `<(command)`."""
+    """Whether it is a pipe in a folder, which may never be written to, unlike `<(command)`."""
     is_pipe = Path(path).is_fifo()
     return is_pipe and not os.path.realpath(path).startswith(("/proc/", "/dev/fd/"))
 
 
 def read_named(path: Path | str) -> str:
-    """The text of a file that a user names; a pipe in a folder is refused, and not waited for.
+    """Return the text of a file that a user names; refuse a pipe in a folder without waiting.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is not UTF-8; see `decoded`.
+        OSError: the file cannot be read.
+        ValueError: the file is not UTF-8; see `decoded`.
     """
     if is_named_pipe(path):
         raise OSError(errno.EINVAL, NAMED_PIPE, str(path))
@@ -74,10 +74,10 @@ def read_named(path: Path | str) -> str:
 
 
 def decoded(content: bytes) -> str:
-    """The text of a file in UTF-8, without the byte order mark that editors on Windows write.
+    """Return the text of a UTF-8 file, without the byte order mark of editors on Windows.
 
     Raises:
-        ValueError: it is not UTF-8; the message says what to do.
+        ValueError: the bytes are not UTF-8; the message says what to do.
     """
     if content[:2] in {BOM_UTF16_LE, BOM_UTF16_BE} or b"\0" in content[:2]:
         raise ValueError("it is UTF-16; save it as UTF-8")
@@ -90,15 +90,16 @@ def decoded(content: bytes) -> str:
 def read_toml(
     path: Path | str, what: str, failure: Callable[[str], KpBatchError]
 ) -> tuple[str, dict[str, Any]]:
-    """The text of a TOML file that a user names, and its tables.
+    """Return the text of a TOML file that a user names, and its tables.
 
     Args:
         path: the file.
-        what: it is, for the message, such as `the audits file`.
-        failure: makes an error of a message.
+        what: the file's role for the message, such as `the audits file`.
+        failure: makes an error from a message.
 
     Raises:
-        KpBatchError: that error: it is missing, unreadable, not UTF-8, or no TOML.
+        KpBatchError: the error of `failure`: the file is missing, unreadable, not UTF-8 or not
+            TOML.
     """
     try:
         text = read_named(path)
@@ -112,14 +113,14 @@ def read_toml(
 
 @contextmanager
 def atomic_write(path: Path, *, durable: bool = False) -> Generator[Path]:
-    """Yield the name to write a file under, which takes the path's place at the end.
+    """Yield a temporary name to write to; the file then replaces `path`.
 
-    It is removed where anything is raised. Where nothing was written the path stays as it is.
+    On an exception the file is removed. If nothing was written, `path` stays as it is.
 
     Args:
         path: the file.
-        durable: whether to wait until its content is on the disk, so that a machine that fails
-            leaves the old file or this one, and never an empty one; `sync_names` does the rest.
+        durable: whether to wait until its content is on the disk. A power cut then leaves the old
+            file or this one, never an empty one, once `sync_names` has run, too.
     """
     partial = temporary_sibling(path)
     try:
@@ -128,21 +129,21 @@ def atomic_write(path: Path, *, durable: bool = False) -> Generator[Path]:
             if durable:
                 sync(partial)
             partial.replace(path)
-    except BaseException:  # a signal, or a panic in Rust, is no Exception
-        with suppress(OSError):  # of a full disk, say: the first error is the one that counts
+    except BaseException:  # signals, and panics in Rust, as well
+        with suppress(OSError):  # the first error counts
             partial.unlink(missing_ok=True)
         raise
 
 
 def note_leftovers_in(notes: Path) -> None:
-    """List in a file what this process would leave if it were killed; see `note_leftover`."""
+    """List in a file what a killed process would leave behind; see `note_leftover`."""
     _NOTES.append(os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
 
 
 def note_leftover(path: Path) -> None:
-    """Note a file or folder that this process will remove, and whose name no other process uses."""
+    """Note a file or folder that this process will remove; its name must be unique."""
     for notes in _NOTES:
-        with suppress(OSError):  # that disk may be full
+        with suppress(OSError):  # the disk may be full
             os.write(notes, os.fsencode(path.absolute()) + b"\0")
 
 
@@ -168,14 +169,14 @@ def sync(path: Path) -> None:
 
 
 def sync_names(folder: Path) -> None:
-    """Wait until a folder's names are on the disk, where its file system supports that.
+    """Wait until a folder's names are on the disk, if its file system supports that.
 
     Raises:
-        OSError: they could not be written.
+        OSError: the names could not be written.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except (PermissionError, IsADirectoryError):  # as some systems answer
+    except (PermissionError, IsADirectoryError):  # the answer of some systems
         return
     try:
         os.fsync(descriptor)
@@ -187,10 +188,10 @@ def sync_names(folder: Path) -> None:
 
 
 def make_durable_folder(path: Path) -> None:
-    """Make a folder with its parents, where it is missing, and wait until it is on the disk.
+    """Make a folder and its parents if they are missing, and wait until they are on the disk.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
@@ -199,18 +200,18 @@ def make_durable_folder(path: Path) -> None:
 
 
 def sync_new(files: Collection[Path], known: Iterable[Path], root: Path) -> None:
-    """Wait until new files are on the disk, and the names of them and of their new folders.
+    """Wait until new files, and the names of them and of their new folders, are on the disk.
 
-    Not by `syncfs`: in FUSE it does nothing, and elsewhere it waits for what others have written,
-    and fails where that could not be.
+    It does not use `syncfs`: in FUSE that does nothing, and elsewhere it also waits for other
+    programs' files, and fails with them.
 
     Args:
-        files: the new ones, below the root.
-        known: files below the root that are on the disk already, so that their folders are.
+        files: the new files, below the root.
+        known: files below the root that are on the disk already, with their folders.
         root: a folder whose own name is on the disk.
 
     Raises:
-        OSError: one could not be written.
+        OSError: a file or name could not be written.
     """
     old = {folder for file in known for folder in file.parents}
     folders: set[Path] = set()
@@ -227,10 +228,10 @@ def sync_new(files: Collection[Path], known: Iterable[Path], root: Path) -> None
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files in a folder of a warehouse, at any depth, in order; none where it is missing.
+    """Return all files in a folder of a warehouse, at any depth, in order; none if it is missing.
 
     Raises:
-        WarehouseError: it is a link, or holds one: the link's target is not the warehouse's.
+        WarehouseError: the folder is a link or contains one, whose target is not the warehouse's.
     """
     return sorted(map(Path, _below(folder)))
 
@@ -239,14 +240,14 @@ def refuse_links_below(folder: Path) -> None:
     """Refuse a link in a folder of a warehouse, at any depth.
 
     Raises:
-        WarehouseError: it is a link, or holds one.
+        WarehouseError: the folder is a link or contains one.
     """
     for _ in _below(folder):
         pass
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """The files in a folder, in any order; see `files_below`: paths of all take longer to make."""
+    """Yield the files in a folder in any order, as texts: making paths takes longer."""
     refuse_link(folder)
     folders = [str(folder)]
     while folders:
@@ -265,10 +266,10 @@ def _below(folder: Path) -> Iterator[str]:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a link where a writer works.
+    """Refuse a link in a place where a writer works.
 
     Raises:
-        WarehouseError: the path is one.
+        WarehouseError: the path is a link.
     """
     if path.is_symlink():
         raise WarehouseError(
@@ -278,14 +279,14 @@ def refuse_link(path: Path) -> None:
 
 
 def read_cache(name: str) -> str | None:
-    """Read a file of the user's cache; None if it is missing, or no text."""
-    with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: the user has no home
+    """Return a file of the user's cache; None if it is missing or not a text."""
+    with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: no home folder
         return (cache_folder() / name).read_text("utf-8")
     return None
 
 
 def write_cache(name: str, text: str) -> None:
-    """Write a file of the user's cache, in place of the one of that name."""
+    """Write a file of the user's cache, or replace it."""
     with suppress(OSError, RuntimeError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
@@ -294,5 +295,5 @@ def write_cache(name: str, text: str) -> None:
 
 
 def cache_folder() -> Path:
-    """The folder of the user's cache; it may be missing."""
+    """Return the folder of the user's cache, which may be missing."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kp-batch"

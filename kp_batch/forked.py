@@ -1,7 +1,7 @@
-"""Refuses to work in a process that was forked from one with threads: libraries would hang.
+"""Refuse to work in a process that was forked from one with threads: it would hang.
 
-A fork has none of the threads, and all of the locks that they held. Python forks for
-`multiprocessing` on Linux, up to Python 3.13, unless it is told otherwise.
+A fork has none of the threads, but keeps all locks that they held. Up to Python 3.13,
+`multiprocessing` on Linux forks by default.
 """
 
 import os
@@ -9,11 +9,11 @@ import sys
 
 from kp_batch.errors import KpBatchError
 
-_FORKED: list[int] = []  # the process, if it is one
+_FORKED: list[int] = []  # the id of this process, if it is one
 
 
 def _note() -> None:
-    if "polars" in sys.modules:  # whose threads have begun
+    if "polars" in sys.modules:  # its threads are running
         _FORKED.append(os.getpid())
 
 
@@ -22,7 +22,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def refuse_forked() -> None:
-    """Refuse to work where the libraries cannot.
+    """Refuse to work in a fork, where the libraries cannot.
 
     Raises:
         KpBatchError: this process was forked.

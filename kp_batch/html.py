@@ -1,7 +1,7 @@
-"""Results as notebooks show them: their parts as HTML, which loads nothing and runs nothing.
+"""Results as notebooks show them: HTML that loads nothing and runs nothing.
 
-Colours are those of the notebook, light or dark. Texts of traces are anybody's: all are escaped,
-and control characters written out, as in a terminal.
+Colours are the notebook's, light or dark. Texts of traces are untrusted: they are escaped, and
+control characters are written out, as in a terminal.
 """
 
 import re
@@ -13,11 +13,11 @@ from typing import Any, cast
 from kp_batch.rendering import Facts, Head, Part, SideBySide, Spans, Table, as_text
 from kp_batch.text import printable, printable_lines, some_of
 
-_ROWS = 50  # of a table that are shown, and as many more of those that stand out
+_ROWS = 50  # shown of a table, and as many more of the marked ones
 _FACTS = 200  # likewise
-_ITEMS = 5  # of a list in a fact
+_ITEMS = 5  # shown of a list in a fact
 _NUMBER = re.compile(r"(about )?[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?%?( \([0-9.]+%\))?")
-_LONG = 40  # characters from which on a cell is broken into lines
+_LONG = 40  # characters; a longer cell is broken into lines
 _RULES = """
 &{font-size:13px;line-height:1.45;text-align:left;max-width:100%;overflow-wrap:anywhere}
 & section{margin:0 0 .9em}
@@ -43,14 +43,14 @@ background:currentColor;opacity:.45}
 border-left:2px solid color-mix(in srgb,currentColor 25%,transparent)}
 & mark{background:color-mix(in srgb,currentColor 18%,transparent);color:inherit}
 """
-# Twice, to outweigh what notebooks have for all tables.
+# The class twice, to outweigh the notebooks' own style of tables.
 _STYLE = _RULES.replace("&", ".kp-batch.kp-batch")
 
 
 class Displayed:
-    """A result that a notebook shows by its parts; unless it says otherwise, by its fields.
+    """A result that notebooks show by its parts, or by its fields if it has none.
 
-    Printed, it is as the command line shows it.
+    Printed, it looks as on the command line.
     """
 
     def __str__(self) -> str:
@@ -60,26 +60,26 @@ class Displayed:
         return fields_of(self)
 
     def _repr_html_(self) -> str:
-        """What Jupyter and marimo show."""
+        """Return what Jupyter and marimo show."""
         return card(self._parts())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """What Jupyter keeps, and IPython shows: all fields may be more than a notebook holds."""
+        """Return what Jupyter keeps and IPython shows; all fields may be too large for it."""
         return {"text/html": self._repr_html_(), "text/plain": str(self)}
 
     def _repr_pretty_(self, printer: Any, _: object) -> None:
-        """The same of a tuple of results, for which IPython does not ask the other."""
+        """Print the result within a tuple, for which IPython does not call the other method."""
         printer.text(str(self))
 
 
 def card(parts: Iterable[Part]) -> str:
-    """The HTML of a result, a section for each of its heads."""
+    """Return the HTML of a result, with a section for each of its heads."""
     sections = "".join(f"<section>{section}</section>" for section in _sections(parts))
     return f'<div class="kp-batch"><style>{_STYLE}</style>{sections}</div>'
 
 
 def fields_of(result: object) -> Iterator[Part]:
-    """The parts of a dataclass: its fields by name."""
+    """Yield the fields of a dataclass by name, as parts."""
     if not is_dataclass(result):
         raise TypeError(f"a dataclass, got {result!r}")
     yield Head(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(result).__name__).lower())
@@ -114,12 +114,12 @@ def _some(words: Sequence[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text as HTML shows it, on one line."""
+    """Return a text as HTML shows it, on one line."""
     return escape(printable(text))
 
 
 def _sections(parts: Iterable[Part]) -> Iterator[str]:
-    """The HTML of the parts from each head to the next; of heads in a row, to the last one's."""
+    """Yield the HTML from each head to the next; consecutive heads share a section."""
     section: list[str] = []
     before: Part = ""
     for part in parts:
@@ -192,7 +192,7 @@ def _row(part: Table, number: int, numbers: set[str]) -> str:
 
 
 def _is_of_numbers(texts: Sequence[str]) -> bool:
-    """Whether a column has numbers alone, which are aligned to the right."""
+    """Whether a column has only numbers, which are aligned to the right."""
     return any(texts) and all(_NUMBER.fullmatch(text) for text in texts if text)
 
 

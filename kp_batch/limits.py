@@ -1,4 +1,4 @@
-"""Limits, which fail a run or an import above them: a number such as 5, or a share such as 5%."""
+"""Limits that fail a run or an import: a number such as 5, or a share such as 5%."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kp_batch.text import be, count_of
 
-if TYPE_CHECKING:  # the command line needs none of it to begin
+if TYPE_CHECKING:  # keeps the start of the command line fast
     from fractions import Fraction
 
 _NUMBER = r"[0-9]{1,9}"
@@ -16,10 +16,10 @@ _DECIMAL = r"[01]|[01]?\.[0-9]{1,20}"
 
 
 def parse_limit(value: Any) -> str:
-    """Read a limit: a number, or a share of all in percent.
+    """Parse a limit: a number, or a share of all in percent.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     text = str(value)
     if not (re.fullmatch(_NUMBER, text) or _is_share(text)):
@@ -28,10 +28,10 @@ def parse_limit(value: Any) -> str:
 
 
 def parse_share(value: Any) -> str:
-    """Read a limit that is a share: in percent, or as a decimal from 0 to 1, where 0.05 is 5%.
+    """Parse a limit that is a share: in percent, or a decimal from 0 to 1, where 0.05 is 5%.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     from decimal import Decimal
 
@@ -45,31 +45,31 @@ def parse_share(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """So much of a whole, which a limit may be on."""
+    """A part of a whole, which a limit may apply to."""
 
     limit: str  # the name of its setting
     part: int
     whole: int
-    unit: str  # that is counted, in the singular
-    state: str  # of the part
+    unit: str  # the noun of what is counted, in the singular
+    state: str  # what the part is, such as rejected
     example: str
-    among: str = ""  # which ones are counted, where it is not all
-    option: str = ""  # what allows as much; unless given, the limit's option with the part
-    default: tuple[str, ...] = ()  # without a limit, more than all of these is too much
+    among: str = ""  # which ones are counted, if not all
+    option: str = ""  # allows as much; by default, the limit's option with the part
+    default: tuple[str, ...] = ()  # without a limit, it must exceed all of these to fail
 
     @property
     def allowance(self) -> str:
-        """The options that allow as much."""
+        """The options that would allow this much."""
         return self.option or f"{self._name} {self.part}"
 
     def exceeds(self, limits: object) -> bool:
-        """Whether it is more than the limit of its name, an attribute, allows."""
+        """Whether the part is more than the limit, an attribute of `limits`, allows."""
         limit = getattr(limits, self.limit)
         bounds = self.default if limit is None else (limit,)
         return bool(bounds) and all(is_beyond(each, self.part, self.whole) for each in bounds)
 
     def message(self, limits: object) -> str:
-        """That it does, in words."""
+        """Say that the part exceeds the limit."""
         limit = getattr(limits, self.limit)
         allowed = f"{self._name} {limit} allows"
         if limit is None:
@@ -83,7 +83,7 @@ class Measure:
 
 
 def exceeded(measures: Iterable[Measure], limits: object) -> list[Measure]:
-    """For each limit, the first measure that is more than it allows."""
+    """Return, for each limit, the first measure that exceeds it."""
     first: dict[str, Measure] = {}
     for measure in measures:
         if measure.exceeds(limits):
@@ -92,7 +92,7 @@ def exceeded(measures: Iterable[Measure], limits: object) -> list[Measure]:
 
 
 def is_beyond(limit: str, part: int, total: int) -> bool:
-    """Whether a part of a total is more than a limit, to the last digit."""
+    """Whether a part of a total exceeds a limit, computed exactly."""
     return part > (_share(limit) * total if limit.endswith("%") else int(limit))
 
 

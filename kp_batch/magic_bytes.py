@@ -1,22 +1,22 @@
-"""What a file is by its first bytes, for those who gave another kind than is read."""
+"""Recognise files by their first bytes, to help users who gave a file of another kind."""
 
 from codecs import BOM_UTF8
 from dataclasses import dataclass
 
-STARTS = 4096  # bytes that are looked at
-_CONTROLS = bytes([*range(1, 8), *range(14, 27), *range(28, 32)])  # that no text has
-_MOST_CONTROLS = 0.02  # of a text that is damaged; of what is packed, they are 0.09
+STARTS = 4096  # bytes that are examined
+_CONTROLS = bytes([*range(1, 8), *range(14, 27), *range(28, 32)])  # never in text
+_MOST_CONTROLS = 0.02  # the share in damaged text; compressed data has 0.09
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of files: its name, and what to do with such a file."""
+    """A kind of file: its name, and what to do with such a file."""
 
     name: str
     remedy: str
 
     def instead_of(self, wanted: str) -> str:
-        """What is wrong with a file of this kind where another one is read, and what to do."""
+        """Say that a file of this kind was given instead of another one, and what to do."""
         return f"it is {self.name}, not {wanted}: {self.remedy}"
 
 
@@ -36,10 +36,10 @@ _BY_START = {
 
 
 def binary_kind(start: bytes) -> Kind | None:
-    """The kind of a file without text that begins with these bytes; None if it may have text.
+    """Return the kind of a file without text, by its first bytes; None if it may have text.
 
-    Damage, and a hole of NULs, as a crash of a system leaves, make nothing binary: it still has
-    lines of JSON.
+    Damage, or a hole of NULs after a system crash, makes nothing binary: the file still has lines
+    of JSON.
     """
     for begin, kind in _BY_START.items():
         if start.startswith(begin):
@@ -50,7 +50,7 @@ def binary_kind(start: bytes) -> Kind | None:
 
 
 def kind_of(start: bytes) -> Kind:
-    """The kind of a file that begins with these bytes."""
+    """Return the kind of a file that begins with these bytes."""
     if (kind := binary_kind(start)) or b"\0" in start[:STARTS]:
         return kind or BINARY
     is_json = start.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"["))

@@ -1,8 +1,8 @@
-"""Reads kp_batch.toml, the one file of a project: its archive, its warehouse and all settings.
+"""Read kp_batch.toml, the one file of a project: its archive, its warehouse and all settings.
 
-What it leaves out has its default, whatever the warehouse was scored with: a line taken out is a
-setting taken back. Relative paths start from the file's folder. Its tables are the models of
-`settings`, which only those import who ask for them: they take longer than most commands.
+A setting that the file leaves out has its default, whatever the warehouse was scored with. Relative
+paths start from the file's folder. The file's tables are the models in `settings`, which are
+imported only when needed: this takes longer than most commands.
 """
 
 import re
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 _TEXTS = ("warehouse", "warehouse_id")
 _TABLES = ("settings", "run", "limits", "profiles", "audits", "imports")
 _KEYS = ("archive", *_TEXTS, *_TABLES)
-_PATHS = ("archive", "rules")  # of an import, besides its sources
+_PATHS = ("archive", "rules")  # of an import, in addition to its sources
 _HEAD = re.compile(r"\s*\[+([^\]]+)\]")
 
 
 @dataclass(frozen=True)
 class ProjectFile:
-    """A project's file, which is read once: what its tables say is checked by who asks for it."""
+    """A project's file, read once; its tables are checked when somebody asks for them."""
 
     file: Path
-    warehouse: str | None  # its path or URL; None: it names none
-    warehouse_id: str | None  # that it expects; None: whichever is there, or a new one
-    _content: Mapping[str, Any] = field(repr=False)  # without a fault before its tables
+    warehouse: str | None  # its path or URL; None: the file names none
+    warehouse_id: str | None  # the expected id; None: any, or a new warehouse
+    _content: Mapping[str, Any] = field(repr=False)  # without faults before its tables
     _lines: Sequence[str] = field(repr=False)
 
     @property
     def name(self) -> str:
-        """The file, for messages."""
+        """The file's name for messages."""
         return printable(str(self.file))
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """What it has of a run, by the names of `RescoreConfig`.
+        """Return the values of a run, by the names of `RescoreConfig`.
 
         Raises:
             KpBatchError: its tables have faults; the message lists all of one kind.
@@ -65,7 +65,7 @@ class ProjectFile:
 
     @cached_property
     def imports(self) -> Sequence[Mapping[str, Any]]:
-        """The values of each `ImportConfig`.
+        """Return the values of each `ImportConfig`.
 
         Raises:
             SettingError: its tables have faults; the message lists all.
@@ -88,15 +88,15 @@ class ProjectFile:
         return f"[{name}] of the project file {self.name}"
 
     def is_of(self, warehouse: object) -> bool:
-        """Whether a warehouse is that of the file, and no other one with its settings."""
+        """Whether a warehouse is the file's own, and no other one with its settings."""
         return self.warehouse is not None and _folder(str(warehouse)) == _folder(self.warehouse)
 
     def place(self, name: str, of: str | None = None) -> str:
-        """Where a setting is in the file, for messages: its line, or its table if that is unknown.
+        """Return a setting's place in the file for messages: its line, or its table if unknown.
 
         Args:
             name: a key of `RescoreConfig`.
-            of: which of the profiles, or audits.
+            of: the name of the profile or audit.
         """
         from kp_batch.settings import TABLES
 
@@ -108,9 +108,9 @@ class ProjectFile:
         return f"[{tables[0]}] {name}" if tables else f"[{'.'.join(wanted)}]"
 
     def _paths(self) -> Iterator[tuple[int, Sequence[str]]]:
-        """The number of each line with a key or the head of a table, and its path.
+        """Return the line number of each key and table head, by its path.
 
-        What is written in another way than `init` does has none.
+        Keys that are written otherwise than by `init` have none.
         """
         table: Sequence[str] = ()
         for number, line in enumerate(self._lines, 1):
@@ -125,16 +125,17 @@ class ProjectFile:
 
 
 def load_project(file: Path) -> ProjectFile:
-    """Read a project's file, and check what stands before its tables.
+    """Read a project's file, and check the keys before its tables.
 
     Raises:
-        SettingError: it is missing, unreadable or has faults there; the message lists all of them.
+        SettingError: the file is missing, unreadable or has such faults; the message lists all of
+            them.
     """
     return project_of(file, *read_toml(file, "the project file", SettingError))
 
 
 def project_of(file: Path, text: str, content: Mapping[str, Any]) -> ProjectFile:
-    """The project of a text, which is that of the file, or will be; see `load_project`."""
+    """Return the project of a text, which is the file's content or will be; see `load_project`."""
     if faults := [*_faults_of_head(content)]:
         from kp_batch.settings import ProjectTables
 
@@ -157,7 +158,7 @@ def _refuse(file: Path, faults: Sequence[str]) -> None:
 
 
 def _faults_of_head(content: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong before the tables, and with their names."""
+    """Return the faults before the tables, and those of their names."""
     yield from (unknown_key("", key, _KEYS) for key in content if key not in _KEYS)
     archive = content.get("archive", "a")
     if not _is_text(archive) and not (archive and _are_texts(archive)):
@@ -179,7 +180,7 @@ def _are_texts(values: Any) -> bool:
 
 
 def _import(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of an import, its paths in full; a wrong one stays, and is reported later."""
+    """Return the values of an import, with full paths; wrong paths stay, and are reported later."""
     values = dict(entry)
     for key in _PATHS:
         if _is_text(values.get(key)):
@@ -190,8 +191,8 @@ def _import(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from(folder: Path, path: str) -> str:
-    """A path that starts from a folder; a URL stays as it is.
+    """Return a path that starts from a folder; a URL stays as it is.
 
-    Nothing of it is resolved: a link in it leads where the system says.
+    Links in it are not resolved.
     """
     return path if is_url(path) else str(folder / Path(local_name(path)).expanduser())

@@ -1,6 +1,6 @@
-"""What a result is made of for people: heads, lines, facts, tables and texts side by side.
+"""The parts of a result for people: heads, lines, facts, tables and texts side by side.
 
-A terminal shows them by `as_lines`, a notebook by `html.card`: both have the same words, and
+A terminal shows them by `as_lines`, a notebook by `html.card`: both show the same words, and
 numbers in the same form.
 """
 
@@ -12,31 +12,31 @@ from textwrap import wrap
 from kp_batch.text import aligned, one_line, padded, printable
 
 _LINE = 120  # columns of a terminal
-_TEXT = 5  # lines of a text beside another one, at the most
+_TEXT = 5  # lines of a text next to another one, at most
 
 Row = dict[str, str]  # the cells by their headings
 
 
 @dataclass(frozen=True)
 class TextSpan:
-    """A part of a text that stands beside another one."""
+    """A part of a text that is shown next to another one."""
 
     text: str
-    shared: bool  # whether the other text has it, too, at the corresponding place
+    shared: bool  # whether the other text has it, too, in the same order
 
 
 Spans = Sequence[TextSpan]
 
 
 class Head(str):
-    """The line above what it is about."""
+    """The line above the parts that it describes."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Names, and what there is to say of each; without a name it goes on about the one before."""
+    """Names with a text for each; a text without a name continues the one before."""
 
     facts: Sequence[tuple[str, str]]
     width: int = 10  # columns of a name in a terminal
@@ -44,14 +44,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of the same headings.
+    """Rows with the same headings.
 
     Attributes:
         rows: the texts of the cells.
-        marked: the numbers of rows that stand out, from 0; their texts say why.
-        remarks: what follows each row; empty: nothing follows any.
-        notes: the line below each row, likewise.
-        bars: where a bar of each row begins and ends, 0..1, which its numbers say, too.
+        marked: the numbers of rows to highlight, from 0; their texts say why.
+        remarks: a text after each row; empty: none.
+        notes: a line below each row; empty: none.
+        bars: the beginning and end of a bar for each row, 0..1; the row's numbers say the same.
     """
 
     rows: Sequence[Row]
@@ -63,10 +63,10 @@ class Table:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Two texts side by side, and a line about them; spans that both share stand in «»."""
+    """Two texts side by side, and a line about them; shared spans are shown in «»."""
 
     about: str
-    is_first: bool  # of several: a notebook shows its texts at once, and the others' when asked
+    is_first: bool  # of several; notebooks show its texts, and fold the others'
     left: Spans
     right: Spans
 
@@ -75,7 +75,7 @@ Part = str | Facts | Table | SideBySide  # a plain text is a line, an empty one 
 
 
 def as_lines(parts: Iterable[Part]) -> Iterator[str]:
-    """The lines of a result in a terminal."""
+    """Return the lines of a result in a terminal."""
     for part in parts:
         if isinstance(part, str):
             yield str(part)
@@ -88,7 +88,7 @@ def as_lines(parts: Iterable[Part]) -> Iterator[str]:
 
 
 def as_text(parts: Iterable[Part]) -> str:
-    """A result as a terminal shows it."""
+    """Return a result as a terminal shows it."""
     return "\n".join(as_lines(parts))
 
 

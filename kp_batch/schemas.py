@@ -1,4 +1,4 @@
-"""The schema of every table. Data passes between rooms as frames of these columns."""
+"""The schema of every table. Data passes between rooms as frames with these columns."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -40,7 +40,7 @@ TRACE = pl.Schema(
     }
 )
 
-# The origin of an exported trace's score: the run, the settings that computed it, and the file.
+# Where an exported trace's score comes from: the run, its settings, and the file.
 _SCORED_BY = pl.Struct(
     _texts("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 )
@@ -66,7 +66,7 @@ _CARRIED = {
     "source_skill": pl.String,
     "success": pl.Boolean,
     "recorded_score": pl.Float64,  # the live engine's; null if there is none, 0 its placeholder
-    "confidence": pl.Float64,  # of the outcome, 0..1
+    "confidence": pl.Float64,  # in the outcome, 0..1
 }
 
 # One row of a file in the archive, unchecked, whatever the file's format.
@@ -74,8 +74,8 @@ _CARRIED = {
 ROWS = pl.Schema(
     {
         "source_file": pl.String,
-        "row": pl.Int64,  # from 0, within its file
-        "fault": pl.String,  # the code of why the row is no object; null if it is one
+        "row": pl.Int64,  # position in its file, from 0
+        "fault": pl.String,  # code of the reason why the row is not an object; null if it is one
         "type": pl.String,
         **_CARRIED,
         "objective": pl.String,
@@ -86,8 +86,8 @@ ROWS = pl.Schema(
     }
 )
 
-# What depends on the trace alone, not on the others: its agent and time, three dimensions, the
-# overrides whose conditions hold, and the hashes that show a change.
+# What depends on the trace alone, and not on others: its agent and time, three dimensions, the
+# overrides whose conditions are met, and the hashes that reveal a change.
 _OWN = {
     **_CARRIED,
     **dict.fromkeys(("complexity", "tool_diversity", "outcome_confidence"), pl.Float64),
@@ -95,8 +95,8 @@ _OWN = {
     "n_steps": pl.Int64,
     "n_tools": pl.Int64,
     "text_hash": pl.String,  # SHA-256 of the UTF-8 text, in hex
-    "objective_hash": pl.String,  # the first 32 digits of the same of the objective alone
-    "content_hash": pl.String,  # equal where every field that reaches score or text is equal
+    "objective_hash": pl.String,  # the same for the objective alone, its first 32 digits
+    "content_hash": pl.String,  # equal if all fields that affect score or text are equal
 }
 OWN_COLUMNS = tuple(_OWN)
 
@@ -108,11 +108,11 @@ FACTS = pl.Schema(
         "row": pl.Int64,
         **_OWN,
         "reasons": pl.List(pl.String),  # the codes of its faults; empty if accepted
-        "raw": pl.String,  # the row as JSON; null if accepted, and where it is not kept
+        "raw": pl.String,  # the row as JSON; null if accepted or not kept
     }
 )
 
-# The ledger: every file of the archive that was ever read, until it is pruned.
+# The ledger: every file that was ever read from the archive, until it is pruned.
 FILES = pl.Schema(
     {
         "source_file": pl.String,
@@ -121,17 +121,17 @@ FILES = pl.Schema(
         "mtime_ns": pl.Int64,  # 0 if the file system has none
         "file_id": pl.String,  # of the content in use; null if none was ever readable
         "rows": pl.Int64,  # of that content; null if there is none
-        # Why it, or its end, cannot be read; empty if it is read as a whole.
+        # Why it, or its end, cannot be read; empty if all of it was read.
         "reasons": pl.List(pl.String),
         "message": pl.String,
         # See `SourceFile`; empty: its content is compared again.
         "version": pl.String,
-        # JSON: by key, the values of the folders such as host=a above it in the archive.
+        # JSON: the keys and values of folders such as host=a above it in the archive.
         "path_keys": pl.String,
     }
 )
 
-# What the replay computes for a trace.
+# The result of the replay for a trace.
 NOVELTY = pl.Schema(
     {
         "novelty": pl.Float64,
@@ -146,7 +146,7 @@ _SCORED = {
     "profile": pl.String,
     "composite": pl.Float64,  # before the overrides
     "score": pl.Float64,
-    "run_id": pl.String,  # of the run that last wrote the row anew
+    "run_id": pl.String,  # of the run that last computed the row
     **_texts("encoder_id", "cache_id", "profile_id"),
 }
 SCORED_COLUMNS = tuple(_SCORED)
@@ -166,10 +166,10 @@ REJECTS = pl.Schema(
     {
         "source_file": pl.String,
         "row": pl.Int64,  # null for a whole file
-        **_texts("trace_id", "task_domain"),  # null where the row has none
+        **_texts("trace_id", "task_domain"),  # null if the row has none
         "reasons": pl.List(pl.String),
         "message": pl.String,
-        "raw": pl.String,  # see `FACTS`; null for a whole file, too
+        "raw": pl.String,  # see `FACTS`; also null for a whole file
         "run_id": pl.String,  # of the run that rejected it first
         "file_id": pl.String,  # of the content with the row; null for a whole file
     }
@@ -180,7 +180,7 @@ PROFILES = pl.Schema(
     {
         **_texts("profile_id", "name"),
         **dict.fromkeys(DIMENSIONS, pl.Float64()),
-        # The times from which it holds, ascending; null: from the beginning.
+        # The times from which it applies, ascending; null: from the beginning.
         "valid_from": pl.List(TIMESTAMP),
     }
 )
@@ -192,23 +192,23 @@ RUNS = pl.Schema(
         "finished_at": TIMESTAMP,
         "status": pl.String,  # done | failed
         "reason": pl.String,  # why it failed, in one line
-        "note": pl.String,  # of who ran it, in one line; null: none
+        "note": pl.String,  # by the person who ran it, in one line; null: none
         "user": pl.String,  # who ran it: see `author.current_user`
         # These and the following ones are JSON.
         **_texts("config", "inputs", "changes", "counts", "seconds", "versions"),
-        "fingerprints": pl.String,  # of what computed the current scores, with their numbers
+        "fingerprints": pl.String,  # ids of what computed the current scores, with their counts
         "published": pl.String,  # the manifest as this run left it
         "audits": pl.String,  # `AuditResult` without the rows
     }
 )
 
-# The scores by domain when a run had ended: small, so that runs can be compared for good.
+# The scores by domain at the end of a run: small, so that runs stay comparable for ever.
 DISTRIBUTIONS = pl.Schema(
     {
         "run_id": pl.String,
         "task_domain": pl.String,  # null: all domains
         "traces": pl.Int64,
-        "at_threshold": pl.Int64,  # how many of them reach the run's threshold
+        "at_threshold": pl.Int64,  # number of scores at or above the run's threshold
         "mean": pl.Float64,  # to 12 decimal places
         **dict.fromkeys(("p5", "p25", "p50", "p75", "p95"), pl.Float64),
         "bins": pl.List(pl.Int64),  # the numbers of scores in ten bins of equal width
@@ -218,8 +218,8 @@ DISTRIBUTIONS = pl.Schema(
 # The SHA-256 of the ids that must never be scored again.
 FORGOTTEN = pl.Schema({"id_hash": pl.String})
 
-# Where forgotten traces stood that the replay of these scores met: in the states of earlier runs,
-# until a run replays what came after them.
+# Places of forgotten traces that took part in the replay of these scores: in the states of earlier
+# runs, until a run replays the traces after them.
 TOMBSTONES = pl.Schema({"created_at": TIMESTAMP, "cache_group": pl.String})
 
 TABLES = {
@@ -235,9 +235,9 @@ TABLES = {
 }
 PARTITIONED_BY = {"scores": "date"}
 VIEWS = ("scores", "rejects", "profiles", "runs", "files", "distributions")
-GROWING = ("runs", "distributions")  # each run adds rows with its id, and none is ever removed
+GROWING = ("runs", "distributions")  # each run adds rows with its id, and removes none
 
 
 def arrow_schema(schema: pl.Schema) -> "pa.Schema":
-    """The Arrow schema of the tables that Polars makes from frames of `schema`."""
+    """Return the Arrow schema of the tables that Polars makes from frames of `schema`."""
     return pl.DataFrame(schema=schema).to_arrow().schema

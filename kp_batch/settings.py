@@ -1,8 +1,8 @@
-"""The settings of a run: the one place for their names, defaults, bounds and descriptions.
+"""The settings of a run: the only place for their names, defaults, bounds and descriptions.
 
-The models are the tables of a project's file. Made from them are the fields of `RescoreConfig`, the
+The models are the tables of a project's file. They define the fields of `RescoreConfig`, the
 options of the command line and their help, the keywords in Python, Prefect's form, and the file
-that `init` writes. Readers check what a warehouse keeps of them by `warehouse.kept_settings`.
+that `init` writes. Readers check the settings that a warehouse keeps by `warehouse.kept_settings`.
 """
 
 import re
@@ -38,22 +38,22 @@ from kp_batch.warehouse.audits import Audits as AuditSet
 from kp_batch.warehouse.audits import load_audits, parse_audits
 from kp_batch.warehouse.kept_settings import CACHE_SIZE
 
-EMBEDDERS = ("minilm", "hashing", "none")  # all others are names of models
-NONE = "none"  # a value, unlike what is left out
-BUILT_IN = "default"  # stands for the built-in profiles
+EMBEDDERS = ("minilm", "hashing", "none")  # any other value is the name of a model
+NONE = "none"  # a value; leaving it out means something else
+BUILT_IN = "default"  # means the built-in profiles
 NO_WAIT = timedelta(0)
 _WORKERS = 1_024  # of one machine
 
 
 @dataclass(frozen=True)
 class Metavar:
-    """What help calls the value of a type."""
+    """The placeholder for a type's value in help."""
 
     name: str
 
 
 def _with_absolute_folder(embedder: str, info: ValidationInfo) -> str:
-    """Name a model's folder in full, since it names scores; it starts from that of its file."""
+    """Return the full path of a model's folder, because it is part of what names scores."""
     folder = Path(info.context or "").resolve() / embedder
     return str(folder) if embedder not in EMBEDDERS and folder.is_dir() else embedder
 
@@ -79,7 +79,7 @@ def _parse_duration(value: Any) -> timedelta | None:
 
 
 def _parse_wait(value: Any) -> timedelta:
-    """True waits without an end, False and none not at all."""
+    """Parse how long to wait; True means without end, and False not at all."""
     if isinstance(value, bool) or value == "true":
         return timedelta.max if value else NO_WAIT
     if value in (NO_WAIT, timedelta.max):
@@ -106,7 +106,7 @@ def _check_workers(ray: str | None) -> str | None:
 def _load_or_parse(
     load: Callable[[str | Path], Any], parse: Callable[[Mapping[str, Any], str], Any], what: str
 ) -> BeforeValidator:
-    """Load a file, or what a word stands for, or take the tables of such a file themselves."""
+    """Load the file, or the set that a word means, or take the tables of such a file themselves."""
 
     def validate(value: Any) -> Any:
         if isinstance(value, str | Path):
@@ -119,7 +119,7 @@ def _load_or_parse(
 
 
 def _json_of(*types: str) -> WithJsonSchema:
-    """What a form in JSON shows of a type."""
+    """Return the JSON type that a form shows for a type."""
     several: list[dict[str, Any]] = [{"type": each} for each in types]
     return WithJsonSchema({"anyOf": several} if several[1:] else several[0])
 
@@ -187,26 +187,26 @@ Share = Annotated[str, BeforeValidator(parse_share), _json_of("number", "string"
 
 
 def metavar_of(field: FieldInfo) -> str | None:
-    """What help calls the value of a setting, or each of its values."""
+    """Return the placeholder for a setting's value in help, or for each of its values."""
     of_each = [getattr(each, "__metadata__", ()) for each in get_args(field.annotation)]
     marks = (mark for marks in (field.metadata, *of_each) for mark in marks)
     return next((mark.name for mark in marks if isinstance(mark, Metavar)), None)
 
 
 def field_of(place: Place) -> str:
-    """A place in settings by the name of its field."""
+    """Return the field name of a place in settings."""
     return str(place[0]) if place else ""
 
 
 def option_of(place: Place) -> str:
-    """A place in settings by the name of its option."""
+    """Return the option of a place in settings."""
     return f"--{field_of(place).replace('_', '-')}" if place else ""
 
 
 class SettingsModel(BaseModel):
-    """Settings by their names, and no others."""
+    """Settings by their names; others are refused."""
 
-    # Most commands check values of few tables: the checks of a table are made at its first use.
+    # Most commands check few tables: the checks of a table are built at its first use.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
@@ -217,17 +217,17 @@ class SettingsModel(BaseModel):
         said: str = "{}",
         error: type[SettingError] = SettingError,
     ) -> Self:
-        """Read values by their names, or take a table as it is.
+        """Read values by their names, or return a table as it is.
 
         Args:
-            values: of a form, say.
-            named: how those who wrote them name a place in them; None: by their options.
+            values: the values, for example of a form.
+            named: returns the user's name of a place in them; None: the option.
             said: the message, with `{}` for the faults.
-            error: its type.
+            error: the type of the error.
 
         Raises:
-            SettingError: some are unknown, or cannot be; the message lists all.
-            KpBatchError: a file that one names has faults.
+            SettingError: some settings are unknown or not possible; the message lists all of them.
+            KpBatchError: a file that a setting names has faults.
         """
         try:
             return cls.model_validate(values)
@@ -237,12 +237,12 @@ class SettingsModel(BaseModel):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The values that are not left out."""
+        """Return the values that are not left out."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 class SettingsTable(SettingsModel):
-    """`[settings]`: what `Settings` has besides weights and audits, which are tables themselves."""
+    """`[settings]`: those of `Settings`, except weights and audits, which have their own tables."""
 
     embedder: Annotated[str, AfterValidator(_with_absolute_folder)] = Field(
         "minilm",
@@ -276,7 +276,7 @@ class SettingsTable(SettingsModel):
 
 
 class Settings(SettingsTable):
-    """What the warehouse keeps: the first done run fixes it, and later ones may change it."""
+    """What the warehouse keeps: its first run sets it, and later runs may change it."""
 
     profiles: Profiles = Field(
         default_factory=load_profiles,
@@ -321,7 +321,7 @@ class RunOptions(SettingsModel):
 
 
 class Limits(SettingsModel):
-    """`[limits]`: a run that exceeds one fails, and publishes nothing."""
+    """`[limits]`: a run that exceeds one fails, and publishes no scores."""
 
     max_reject_share: Share = Field(
         "5%",
@@ -357,7 +357,7 @@ class Limits(SettingsModel):
 
 
 class ProjectTables(SettingsModel):
-    """The tables of a project's file, besides those of profiles and audits."""
+    """The tables of a project's file, except those of profiles and audits."""
 
     settings: SettingsTable = Field(default_factory=SettingsTable)
     run: RunOptions = Field(default_factory=RunOptions)
@@ -366,11 +366,11 @@ class ProjectTables(SettingsModel):
 
     @classmethod
     def read(cls, content: Mapping[str, Any], folder: Path) -> tuple["ProjectTables", list[str]]:
-        """Read the tables of a file's content; returns them, and their faults.
+        """Read the tables of a file's content; return them, and their faults.
 
         Args:
-            content: what else it has is not looked at.
-            folder: of the file, from which paths start.
+            content: the content; other tables in it are ignored.
+            folder: the folder of the file, from which paths start.
         """
         tables = {name: content[name] for name in cls.model_fields if name in content}
         try:
@@ -380,12 +380,12 @@ class ProjectTables(SettingsModel):
 
 
 def _place(place: Place) -> str:
-    """A place in the file, for messages: `[limits] max_gone`."""
+    """Return a place in the file for messages, such as `[limits] max_gone`."""
     table, *keys = map(str, place)
     return " ".join((f"[{table}]" if table in TABLES else table, *keys))
 
 
-# The tables whose values are of a run, by their names in the file.
+# The tables with settings of a run, by their names in the file.
 TABLES: Mapping[str, type[SettingsModel]] = {
     "settings": SettingsTable,
     "run": RunOptions,

@@ -1,4 +1,4 @@
-"""Starts a run or a preview, for the command line and for Python: as a Prefect flow, or alone."""
+"""Start a run or a preview, for the command line and for Python, with Prefect or without."""
 
 import os
 import tomllib
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def make_place(config: "RescoreConfig") -> None:
-    """Make the folder of a warehouse where it is new.
+    """Make the folder of a warehouse if it is missing.
 
     Raises:
         KpBatchError: it cannot be there, or another warehouse is.
     """
     check_apart(config.warehouse, config.archive)
-    if not url_of(config.warehouse):  # of a bucket, which may be away, the run asks again
+    if not url_of(config.warehouse):  # a bucket may be out of reach: the run checks again
         check_identity(config.warehouse, config.warehouse_id)
     make_folder(config.warehouse)
 
@@ -35,12 +35,12 @@ def start(config: "RescoreConfig", on_result: "TakeResult", *, prefect: bool) ->
     """Run, or preview.
 
     Args:
-        config: what it leaves out is as the warehouse has it.
+        config: the settings; those that it leaves out are the warehouse's.
         on_result: takes the result as soon as it is known, before the page is written.
-        prefect: whether it is a flow.
+        prefect: whether to run as a flow of Prefect.
 
     Raises:
-        KpBatchError: it failed.
+        KpBatchError: the run or preview failed.
     """
     (_as_flow if prefect else _alone)(config, on_result)
 
@@ -68,10 +68,10 @@ def _as_flow(config: "RescoreConfig", on_result: "TakeResult") -> None:
 
 
 def configured_api(environment: "Mapping[str, str]") -> str | None:
-    """The URL of the Prefect server that is configured; None if none is.
+    """Return the URL of the configured Prefect server; None if there is none.
 
-    PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Prefect itself takes
-    longer to import than a small run takes.
+    PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Importing Prefect
+    itself takes longer than a small run.
     """
     if url := environment.get("PREFECT_API_URL"):
         return url
@@ -82,14 +82,15 @@ def configured_api(environment: "Mapping[str, str]") -> str | None:
         active = environment.get("PREFECT_PROFILE") or content["active"]
         return content["profiles"][active].get("PREFECT_API_URL")
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # no such file, or one with a fault, which Prefect reports where it is used
+        return None  # the file is missing, or faulty: Prefect reports that itself
 
 
 def prepare_prefect(home: Path) -> None:
-    """Set Prefect up before it is imported; the user's environment wins.
+    """Set up Prefect before it is imported; the user's environment takes precedence.
 
-    It prints nothing, though it logs all messages, and has no outside connections. Where no server
-    is configured, its temporary one is used, with a database in the folder `home`, which is made.
+    It prints nothing, though it logs all messages, and makes no outside connections. If no server
+    is configured, Prefect uses its temporary one, with a database in the folder `home`, which is
+    made.
     """
     settings = {
         "DO_NOT_TRACK": "1",
@@ -98,14 +99,14 @@ def prepare_prefect(home: Path) -> None:
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     }
     if configured_api(os.environ) is None:
-        home.mkdir(parents=True, exist_ok=True)  # the server does not start without
+        home.mkdir(parents=True, exist_ok=True)  # the server needs it to start
         settings |= {
             "PREFECT_HOME": str(home),
             "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
             "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         }
         if "PREFECT_HOME" not in os.environ:
-            # A warehouse from somebody else may hold a profile that names a server of theirs.
+            # A warehouse from somebody else may contain a profile with their server.
             settings["PREFECT_PROFILES_PATH"] = os.devnull
     for name, value in settings.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""Frames of rows, as programs read them."""
+"""Frames of rows, for programs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin, get_ty
 if TYPE_CHECKING:  # commands that show no frame start without
     import polars as pl
 
-# Columns whose texts are times or days: JSON has neither.
+# Columns whose texts are times or days, which JSON does not have.
 _TIMES = frozenset({"created_at", "finished_at"})
 _DAYS = frozenset({"day"})
 _PARSED: Mapping[str, Any] = MappingProxyType(
@@ -19,14 +19,14 @@ _PARSED: Mapping[str, Any] = MappingProxyType(
 
 
 def frame(types: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> "pl.DataFrame":
-    """Make a frame of rows; without any it has the same columns and types.
+    """Make a frame of rows; without rows it has the same columns and types.
 
-    Numbers, truths and texts are Int64, Float64, Boolean and String; times are Datetime in
-    microseconds of UTC, days Date; tuples are lists, dataclasses structs. What is of any type, as a
-    value of a setting, is the text of its JSON.
+    Integers, floats, booleans and texts are Int64, Float64, Boolean and String. Times are Datetime
+    in microseconds of UTC, days are Date. Tuples are lists, and dataclasses are structs. A value of
+    any type, such as that of a setting, is the text of its JSON.
 
     Args:
-        types: of Python, by column.
+        types: the Python type of each column.
         rows: the values by column.
     """
     import polars as pl
@@ -40,7 +40,7 @@ def frame(types: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> "pl.Da
 
 
 def _dtype(name: str, hint: Any) -> Any:
-    """The type of polars for a column's name and type."""
+    """Return the type of Polars for a column's name and type."""
     import polars as pl
 
     if name in _TIMES:
@@ -65,14 +65,14 @@ def _dtype_of(hint: Any) -> Any:
 
 
 def _without_none(hint: Any) -> Any:
-    """The type itself of one that may be None."""
+    """Return the type itself of one that may be None."""
     if get_origin(hint) in {Union, UnionType}:
         [hint] = [each for each in get_args(hint) if each is not NoneType]
     return hint
 
 
 def _plain(value: Any) -> Any:
-    """The value with dataclasses in it as mappings, which polars reads as structs."""
+    """Return the value with its dataclasses as mappings, which Polars reads as structs."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Sequence) and not isinstance(value, str):

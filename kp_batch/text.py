@@ -1,4 +1,4 @@
-"""Texts: made harmless for terminals, laid out for people, and values that others write."""
+"""Make texts safe for terminals, lay them out for people, and parse values that people write."""
 
 import codecs
 import json
@@ -9,19 +9,19 @@ from datetime import UTC, datetime, timedelta
 from typing import IO
 from unicodedata import category, east_asian_width
 
-# None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
+# No blanks: they collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
 _DRAWN = _BARS + "─│┌┬┐├┼┤└┴┘…"
 _PLAIN = str.maketrans(_DRAWN, ".:-=+*#@" + "-|" + "+" * 9 + "~")
 WITH_ESCAPES = "kp_batch.with_escapes"
-DOMAIN = 40  # characters of a domain that summaries and plans show
-_VALUE = 30  # characters of a value in a cache's name
+DOMAIN = 40  # characters shown of a domain in summaries and plans
+_VALUE = 30  # characters shown of a value in a cache's name
 _NO_DURATION = "none"
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-# The only markup in a code span: what ends the span and, in a table, what ends the cell.
+# The only markup in a code span: the end of the span and, in a table, of the cell.
 _ESCAPED = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
-_MOST_SECONDS = 1e11  # of a time in seconds, in the year 5138
+_MOST_SECONDS = 1e11  # seconds after 1970: the year 5138
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ISO_8601 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -31,17 +31,17 @@ ISO_8601 = re.compile(
 
 
 def printable(text: str) -> str:
-    """Write out all control characters of a text, so that no terminal obeys them."""
+    """Write out all control characters of a text, so that terminals do not obey them."""
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def printable_lines(text: str) -> str:
-    """Write out all control characters of a text except the ends of its lines."""
+    """Write out all control characters of a text except line ends."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 class Terminal:
-    """A terminal to which control characters are written out, so that it obeys none."""
+    """A stream to a terminal that writes out control characters, so that it does not obey them."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out
@@ -57,14 +57,14 @@ class Terminal:
 
 
 def encodable(text: str) -> str:
-    """A text without lone surrogates, which JSON has and UTF-8 has not."""
+    """Return a text without lone surrogates, which JSON allows and UTF-8 does not."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def drawn(text: str, out: IO[str]) -> str:
-    """A text for people, drawn with letters that an output has."""
+    """Return a text for people, drawn with letters that an output supports."""
     try:
         _DRAWN.encode(getattr(out, "encoding", None) or "utf-8")  # a StringIO has any
     except UnicodeEncodeError:
@@ -73,7 +73,7 @@ def drawn(text: str, out: IO[str]) -> str:
 
 
 def _with_escapes(error: UnicodeError) -> tuple[str, int]:
-    """Write letters that an encoding lacks as JSON escapes them, so that JSON stays what it is."""
+    """Escape letters that an encoding lacks as JSON does, so that JSON stays the same."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
@@ -83,12 +83,12 @@ codecs.register_error(WITH_ESCAPES, _with_escapes)
 
 
 def one_line(text: str) -> str:
-    """Put a text on one line, with a space for each run of white space."""
+    """Put a text on one line, with one space for each run of white space."""
     return " ".join(text.split())
 
 
 def shortened(text: str, length: int) -> str:
-    """Cut a text to at most `length` printable characters; an ellipsis stands for the rest."""
+    """Cut a text to at most `length` printable characters, with an ellipsis for the rest."""
     shown = printable(text[: length + 1])
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
@@ -104,25 +104,25 @@ def size_of(count: int) -> str:
 
 
 def be(count: int) -> str:
-    """The verb that follows a count."""
+    """Return the verb that follows a count."""
     return "is" if count == 1 else "are"
 
 
 def some_of(words: Iterable[str], number: int) -> str:
-    """The first words of so many, and how many more there are."""
+    """Return the first words, and how many more there are."""
     named = [*words]
     more = number - len(named)
     return ", ".join([*named, *([f"{more:,} more"] if more > 0 else [])])
 
 
 def ten_of(words: Iterable[str]) -> str:
-    """The first ten words, and how many more there are."""
+    """Return the first ten words, and how many more there are."""
     listed = [*words]
     return some_of(listed[:10], len(listed))
 
 
 def unknown_of(named: str, number: int, all_: int, noun: str) -> str:
-    """The sentence of what is unknown: a few of them by name, how many, and of how many."""
+    """Return the sentence about unknown ids: a few of them, how many, and of how many."""
     count = f"{number:,} of {count_of(all_, noun)} {be(number)}"
     return f"{count} unknown: {named}; nothing was changed"
 
@@ -137,7 +137,7 @@ def age(seconds: float) -> str:
 
 
 def moment_text(text: str) -> str:
-    """Write a time of ISO 8601 in UTC, to the second."""
+    """Write a time in ISO 8601 and UTC, to the second."""
     return f"{text[:10]} {text[11:19]} UTC"
 
 
@@ -147,13 +147,13 @@ def code(text: str) -> str:
 
 
 def bar_line(counts: list[int]) -> str:
-    """Draw counts as a line of bars: the greatest has full height, and only 0 has the lowest."""
+    """Draw counts as a line of bars: the largest has full height, and only 0 the lowest."""
     most = max(counts, default=0)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most) if most else 0] for count in counts)
 
 
 def aligned(rows: list[dict[str, str]]) -> list[str]:
-    """Lay out a table as lines, the head first: only the first column is aligned to the left."""
+    """Lay out a table as lines, its head first; only the first column is aligned left."""
     if not rows:
         return []
     cells = [list(rows[0]), *(list(row.values()) for row in rows)]
@@ -163,14 +163,14 @@ def aligned(rows: list[dict[str, str]]) -> list[str]:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal a printable text takes: a wide character takes two."""
+    """Return how many terminal columns a printable text takes: two for a wide character."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
 
 
 def padded(text: str, columns: int) -> str:
-    """Pad a text with blanks on the right, to so many columns at least."""
+    """Pad a text with blanks on the right, to at least so many columns."""
     return text + " " * (columns - width(text))
 
 
@@ -185,7 +185,7 @@ def _columns(sign: str) -> int:
 
 
 def group_suffix(cache_group: str | None) -> str:
-    """What follows "the cache": " of agent_id a, no host"; empty where all traces share one."""
+    """Return what follows "the cache": " of agent_id a, no host"; empty if all traces share one."""
     if cache_group is None:
         return ""
     values: dict[str, str | None] = json.loads(cache_group)
@@ -197,10 +197,10 @@ def group_suffix(cache_group: str | None) -> str:
 
 
 def time_of(text: object) -> datetime | None:
-    """The time of a text such as 2026-01-05T08:00:00.123456789+02:00.
+    """Return the time of a text such as 2026-01-05T08:00:00.123456789+02:00; None if it is not one.
 
-    A time without a zone is UTC, a date without a time its midnight. Digits finer than a
-    microsecond are cut off. None of anything else.
+    A time without a zone is UTC; a date without a time is its midnight. Digits finer than a
+    microsecond are cut off.
     """
     match = ISO_8601.fullmatch(text) if isinstance(text, str) else None
     if not match:
@@ -216,13 +216,13 @@ def time_of(text: object) -> datetime | None:
 
 
 def sortable(text: object) -> str:
-    """The time of a text in one form, whose order is that of the times; '' if it is no time."""
+    """Return a text's time in a form that sorts in order of time; '' if it is not a time."""
     time = time_of(text)
     return time.isoformat(timespec="microseconds") if time else ""
 
 
 def time_of_ns(nanoseconds: int) -> datetime | None:
-    """The time so many nanoseconds after 1970, cut to microseconds; None if it is too far away."""
+    """Return the time so many nanoseconds after 1970, cut to microseconds; None if out of range."""
     try:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1_000)
     except OverflowError:
@@ -230,7 +230,7 @@ def time_of_ns(nanoseconds: int) -> datetime | None:
 
 
 def time_of_number(number: object) -> datetime | None:
-    """The time of a number, or of its text: seconds after 1970, or milliseconds if too many."""
+    """Return the time of a number or its text: seconds after 1970, or milliseconds if large."""
     with suppress(ValueError, TypeError, OverflowError):
         count = float(number)  # type: ignore[arg-type]
         seconds = count if abs(count) < _MOST_SECONDS else count / 1_000
@@ -239,12 +239,12 @@ def time_of_number(number: object) -> datetime | None:
 
 
 def in_utc(time: datetime) -> datetime:
-    """A time in UTC, of which it is where it has no zone."""
+    """Return a time in UTC; one without a zone is taken to be UTC."""
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def us_of(time: datetime) -> int:
-    """How many microseconds after 1970 a time is."""
+    """Return a time in microseconds after 1970."""
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -268,10 +268,10 @@ def parse_duration(text: str) -> timedelta | None:
 
 
 def parse_keep(text: str) -> timedelta:
-    """Parse how long what runs left stays readable, such as 12h or 30d.
+    """Parse how long earlier runs stay readable, such as 12h or 30d.
 
     Raises:
-        ValueError: it is no such time, or may be minutes or months.
+        ValueError: the text is no such time, or could mean minutes or months.
     """
     if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
         raise ValueError(
@@ -284,10 +284,10 @@ def parse_keep(text: str) -> timedelta:
 
 
 def parse_count(value: str | int) -> int:
-    """How many of something are wanted.
+    """Parse a whole number from 1 on.
 
     Raises:
-        ValueError: it is no whole number from 1 on.
+        ValueError: the text is not one.
     """
     with suppress(ValueError):
         if (count := int(value)) >= 1:
@@ -296,10 +296,10 @@ def parse_count(value: str | int) -> int:
 
 
 def parse_similarity(value: str | float) -> float:
-    """A cosine from which on texts are alike.
+    """Parse a cosine from which texts count as alike.
 
     Raises:
-        ValueError: it is no number above 0, up to 1.
+        ValueError: the text is not a number above 0 and up to 1.
     """
     with suppress(ValueError):
         if 0 < (similarity := float(value)) <= 1:

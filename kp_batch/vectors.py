@@ -1,4 +1,4 @@
-"""Vector arithmetic that several rooms share: the norm, normalisation and the exact cosine."""
+"""Vector arithmetic that several rooms share: norms, normalisation and the exact cosine."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,17 +8,16 @@ Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# einsum sums up to 8,192 products in one go; beyond that its buffering would show in the last bits.
+# einsum sums up to 8,192 products at once; beyond that, its buffering affects the last bits.
 _ONE_SUM = 8_192
 # A float32 unit vector's own norm is off by at most half a float32 step.
 _UNIT_TOLERANCE = 2.0**-23
 
 
 def norms(vectors: Float32s | Float64s) -> Float64s:
-    """The Euclidean norm of each vector, summed in float64.
+    """Return the Euclidean norm of each vector, summed in float64.
 
-    Formula: `sqrt(sum_j v[j] * v[j])`; NaN or infinite where a component is, or where the sum
-    overflows.
+    Formula: `sqrt(sum_j v[j] * v[j])`; NaN or infinite if a component is, or if the sum overflows.
 
     Args:
         vectors: shape (..., dimensions).
@@ -31,18 +30,18 @@ def norms(vectors: Float32s | Float64s) -> Float64s:
 
 
 def nonzero(vectors: Float32s) -> Bools:
-    """Which of the rows are not zero vectors: bool, shape (n,)."""
+    """Return which rows are not zero vectors: bool, shape (n,)."""
     return np.asarray(vectors.any(axis=-1), dtype=np.bool_)
 
 
 def is_unit(vectors: Float32s) -> Bools:
-    """Which of the rows are float32 unit vectors, or zero: bool, shape (n,)."""
+    """Return which rows are float32 unit vectors, or zero: bool, shape (n,)."""
     lengths = norms(vectors)
     return (lengths == 0) | (np.abs(lengths - 1) <= _UNIT_TOLERANCE)
 
 
 def normalised(vectors: npt.ArrayLike) -> Float32s:
-    """Vectors divided by their norm; zero vectors stay zero.
+    """Divide vectors by their norm; zero vectors stay zero.
 
     Formula: `float32(v / |v|)`, the norm and the division in float64.
 
@@ -63,10 +62,10 @@ def normalised(vectors: npt.ArrayLike) -> Float32s:
 
 
 def unit(vectors: npt.ArrayLike) -> Float32s:
-    """Vectors on the unit sphere: `normalised`, unless a vector is a float32 unit vector already.
+    """Return vectors of norm 1: `normalised`, but float32 unit vectors stay as they are.
 
-    Such a vector is returned bit for bit, so that a cache holds the very vectors of the store.
-    Normalising one again can change its last bits: its norm is 1 only within `2**-23`.
+    A cache thus holds exactly the vectors of the store. Normalising one again could change its last
+    bits, because its norm is 1 only within `2**-23`.
 
     Args:
         vectors: shape (n, dimensions) or (dimensions,), finite numbers.
@@ -85,10 +84,10 @@ def unit(vectors: npt.ArrayLike) -> Float32s:
 
 
 def cosines(left: Float32s, right: Float32s, work: Float64s | None = None) -> Float64s:
-    """The cosine similarity of each pair of unit vectors, by one fixed summation.
+    """Return the cosine similarity of each pair of unit vectors, by one fixed summation.
 
     `VectorCache` and `replay` both compare by it. Formula: `sum_j left[i, j] * right[i, j]` in
-    float64. The bits depend on the two vectors alone: not on the number of pairs, on threads, or on
+    float64. The bits depend only on the two vectors: not on the number of pairs, the threads, or
     the width of the processor's registers.
 
     Args:

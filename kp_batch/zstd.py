@@ -1,4 +1,4 @@
-"""Zstandard, which Python has from 3.14 on, and a package of the same code before."""
+"""Zstandard: from Python 3.14 on its own module, before that a package with the same code."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Audits tables: those that a run has written and is about to publish, or those that are published.
+"""Run audits over the tables that a run is about to publish, or over published ones.
 
-An audit sees the tables, and also those that were published before.
+An audit also sees the tables that were published before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,10 +41,10 @@ _REMEDY = "mend what they found, or let one pass this once with --allow-audit NA
 
 
 def check_audits(run: Run) -> None:
-    """Refuse audits that cannot be run, before any work.
+    """Refuse audits that cannot run, before any work.
 
     Raises:
-        SettingError: it names all of them; or --allow-audit names none of them.
+        SettingError: some audits cannot run, or --allow-audit names an unknown one; it lists all.
     """
     audits = run.config.audits.by_name
     faults: list[SettingError] = []
@@ -65,17 +65,19 @@ def check_audits(run: Run) -> None:
 
 
 def audit(warehouse: Path, run: str | None = None) -> AuditResults:
-    """Run the audits of a warehouse's settings, with the tables published before a run.
+    """Run the audits of a warehouse's settings.
+
+    They also see the tables that were published before the run.
 
     Args:
         warehouse: the folder of the tables.
-        run: whose tables, as `find_runs` takes it, or `candidate`; None for those that are
-            published, by the last run that is done.
+        run: the run whose tables are checked, as `find_runs` takes it, or `candidate`; None: the
+            published tables, by the last run that is done.
 
     Raises:
-        WarehouseError: it is no warehouse, it has no audits, there is no such run, or its tables
+        WarehouseError: it is not a warehouse, it has no audits, there is no such run, or its tables
             were removed.
-        SettingError: an audit cannot be run.
+        SettingError: an audit cannot run.
     """
     snapshot = kept_candidate(warehouse) if run == CANDIDATE else published(warehouse)
     audits = parse_audits(snapshot.manifest.settings.get("audits", {}), "the warehouse").by_name
@@ -91,8 +93,8 @@ def audit(warehouse: Path, run: str | None = None) -> AuditResults:
 
 
 def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
-    """The tables published before the run that left some; none before the first run."""
-    if now.is_candidate:  # its own run may have failed since, which published rejects
+    """Return the tables published before a run; none before the first run."""
+    if now.is_candidate:  # its run may have failed, and then published rejects
         return now.before
     done = done_runs(snapshot.runs())
     since = now.past_run or last_done(done)
@@ -107,7 +109,7 @@ def _results(
     folder: Path,
     allowed: Sequence[str] = (),
 ) -> AuditResults:
-    """Run audits over the tables `now`, with those `before` as `published.scores` and so on."""
+    """Run audits over the tables `now`; they see those `before` as `published.scores` and so on."""
     with sandbox(now, before, folder) as connection:
         answers = _asked(audits, partial(count_rows, connection, most=_SHOWN))
     return AuditResults(
@@ -117,10 +119,10 @@ def _results(
 
 
 def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]:
-    """The answer to the SQL of each audit, by name.
+    """Return the answer to the SQL of each audit, by name.
 
     Raises:
-        SettingError: some cannot be run; it names all of them.
+        SettingError: some audits cannot run; it names all of them.
     """
     answers: dict[str, T] = {}
     faults: dict[str, str] = {}
@@ -132,7 +134,7 @@ def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]
                 raise
             faults[name] = one_line(str(error))
     if faults:
-        # DuckDB's messages quote values; they begin with the kind of the error.
+        # DuckDB's messages quote values, but begin with the kind of the error.
         kinds = [f"{name}: {fault.partition(':')[0]}" for name, fault in faults.items()]
         raise SettingError(
             f"audits cannot be run: {'; '.join(': '.join(fault) for fault in faults.items())}",
@@ -143,9 +145,9 @@ def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]
 
 
 def audit_run(run: Run, now: Callable[[], PublishedSnapshot]) -> AuditResults:
-    """Run the audits over the tables to publish, or over the published ones, if there are any.
+    """Run the audits over the tables to publish, or else over the published ones, if any.
 
-    A run that forgets traces has none.
+    A run that forgets traces has no audits.
     """
     if not run.config.audits.by_name or run.forgets:
         return AuditResults()
@@ -153,13 +155,13 @@ def audit_run(run: Run, now: Callable[[], PublishedSnapshot]) -> AuditResults:
 
 
 def refuse(results: Sequence[AuditResult]) -> None:
-    """Raise an AuditError where an audit fails: then no scores are published."""
+    """Raise an AuditError if an audit fails, so that no scores are published."""
     refuse_failed(results, f"no scores were published; {_REMEDY}")
 
 
 @step("audit")
 def _audited(run: Run, now: PublishedSnapshot) -> AuditResults:
-    """Run the audits, and warn of all that find rows."""
+    """Run the audits, and warn about each that finds rows."""
     folder = run.staging.fresh("audited")
     audits, allowed = run.config.audits.by_name, run.config.allow_audit
     results = _results(audits, now, run.snapshot, folder, allowed)

@@ -16,7 +16,7 @@ SELECT
     score_bins(score) AS bins,
     count(DISTINCT task_domain) AS domains
 FROM scores
--- Where one part has all domains, nothing is hashed: that takes longer than all quantiles.
+-- With one part for all domains, nothing is hashed: that takes longer than all quantiles.
 WHERE $part IS NULL OR $parts = 1 OR hash(task_domain) % $parts = $part
 GROUP BY 2
 HAVING count(*) > 0;

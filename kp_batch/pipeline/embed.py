@@ -1,7 +1,7 @@
-"""Embeds the texts that have no vector: part by part, and stores the vectors of each part.
+"""Embed the texts without a vector, part by part, and store the vectors of each part.
 
-A window is all that a model reads of a text. All texts with the same window share one vector:
-attempts at one long task often differ only behind their window.
+A window is the part of a text that a model reads. All texts with the same window share one vector:
+attempts at one long task often differ only after their window.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,11 +33,11 @@ from kp_batch.vectors import Int64s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.staging import Staging
 
-TEXTS_PER_PART = 4_096  # to be tokenised
-# Bytes of a part: a few long texts are one as well as many short ones.
+TEXTS_PER_PART = 4_096  # tokenised at once
+# Bytes of a part: it has a few long texts or many short ones.
 _PART_BYTES = 64 << 20
-# Windows of a chunk on a GPU: it computes so many in seconds, which is what an interruption costs;
-# small ones would be more files than a disk writes meanwhile.
+# Windows of a chunk on a GPU, which computes them in seconds: an interruption costs no more.
+# Smaller chunks would be too many files for a disk.
 GPU_CHUNK_WINDOWS = 8_192
 _LOADING = Lock()
 
@@ -52,21 +52,21 @@ class EncoderName(NamedTuple):
 
 @step("embed")
 def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
-    """Embed the texts of a plan, and read those again before that this run has not read.
+    """Embed the texts of a plan; first read again those that this run has not read.
 
     Returns:
-        How many windows were embedded; None if the encoder has no windows, or nothing to embed.
+        How many windows were embedded; None if the encoder has no windows or nothing to embed.
 
     Raises:
         EncoderError: the model cannot be loaded, or it returned NaN or infinity.
     """
-    # Loading reads all of a model's files: nothing is loaded where nothing is to be embedded.
+    # Loading reads all files of a model, so it happens only if there is something to embed.
     config = run.config
     name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
-    # The parts find this one, which goes with this function: the memory is for the replay.
+    # The parts share this encoder. It is freed with this function: the replay needs the memory.
     encoder = begun_encoder(name) if plan.texts.missing else None
     staged = [*plan.scan.texts, *_read_again(run, plan, executor)] if encoder else []
-    if encoder is None or not staged:  # files changed meanwhile: the replay reports what is missing
+    if encoder is None or not staged:  # files changed: the replay reports it
         return None
     if not is_native(encoder.precision):
         warn(
@@ -103,10 +103,10 @@ def _read_again(run: Run, plan: Plan, executor: Executor) -> Iterable[Path]:
 
 @step("embed texts", on_gpu=True)
 def embed_texts(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path) -> int:
-    """Embed some texts of `to_embed`, and store their vectors as one chunk; returns how many.
+    """Embed some texts of `to_embed`, and store their vectors as one chunk; return how many.
 
     Raises:
-        EncoderError: the model has other files on this machine.
+        EncoderError: the model's files differ on this machine.
     """
     texts = read_inputs(part, to_embed, ("text_hash", "text"))
     encoded = loaded_encoder(name).encode(texts.get_column("text").to_list())
@@ -117,9 +117,9 @@ def embed_texts(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path)
 def embed_by_window(
     texts: Sequence[Rows], staging: Staging, vectors: Path, name: EncoderName, executor: Executor
 ) -> int:
-    """Embed the texts of `staging.to_embed`; returns how many windows were embedded.
+    """Embed the texts of `staging.to_embed`; return how many windows were embedded.
 
-    It is one stream: while some windows are embedded, others are stored, and the next texts read
+    It is a stream: while some windows are embedded, others are stored, and the next texts are read
     and tokenised.
     """
     size = GPU_CHUNK_WINDOWS if executor.has_gpu() else MiniLM.chunk_size
@@ -136,9 +136,9 @@ def embed_by_window(
     return windows
 
 
-@step("tokenise", at_once=2)  # a tokenizer takes all cores; one part is read meanwhile
+@step("tokenise", at_once=2)  # a tokenizer uses all cores while another part is read
 def tokenise(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path) -> Windows:
-    """Tokenise some texts of `to_embed`, and store the hash of the window of each."""
+    """Tokenise some texts of `to_embed`, and store the hash of each text's window."""
     texts = read_inputs(part, to_embed, ("text_hash", "text"))
     windows = _minilm(name).windows(texts.get_column("text").to_list())
     hashes = [window_hash(window) for window in windows]
@@ -148,7 +148,7 @@ def tokenise(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path) ->
 
 @step("embed windows", on_gpu=True, at_once=3)  # one is prepared, one computed, one stored
 def embed_windows(chunk: Windows, /, name: EncoderName, vectors: Path) -> tuple[int, int]:
-    """Embed some windows, and store their vectors; returns how many, and of how many texts."""
+    """Embed some windows and store their vectors; return the number of windows and of texts."""
     if chunk.windows:
         write_chunk(vectors, chunk.hashes, _minilm(name).encode_windows(chunk.windows))
     return len(chunk.windows), chunk.texts
@@ -169,18 +169,18 @@ def stage_inputs(staging: Staging, files: Sequence[Path]) -> None:
 
 
 def parts_of(inputs: Path, most: int) -> list[Rows]:
-    """Cut staged inputs into parts of at most so many rows, fewer where they are large."""
+    """Cut staged inputs into parts of at most so many rows, and fewer if the rows are large."""
     sizes = pl.read_parquet(inputs, columns=["bytes"], glob=False).to_series()
     least = _PART_BYTES // most
     return list(slices(np.maximum(sizes.to_numpy(), least), least * most))
 
 
 def slices(sizes: Int64s, most: int) -> Iterator[Rows]:
-    """Cut rows into slices, each as large as it may be, as `step.cut` does.
+    """Cut rows into slices that are as large as possible, as `step.cut` does.
 
     Args:
         sizes: int64, shape (rows,), positive.
-        most: the size of a slice, the sum of its rows'; a larger row is a slice by itself.
+        most: the largest sum of sizes in a slice; a larger row is a slice by itself.
     """
     ends = np.cumsum(sizes)
     first = 0
@@ -202,7 +202,7 @@ def read_inputs(part: Rows, inputs: Path, columns: Sequence[str]) -> pl.DataFram
 
 
 def rows_at(path: Path, rows: Int64s, columns: Sequence[str]) -> pl.DataFrame:
-    """Read some rows of a Parquet file, only from the row groups that hold them.
+    """Read some rows of a Parquet file, from only the row groups that contain them.
 
     The rows are int64, ascending, at least one.
     """
@@ -220,26 +220,26 @@ def rows_at(path: Path, rows: Int64s, columns: Sequence[str]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-# Of the runs of this process that embed, by name: each is kept by these alone.
+# The encoders of this process's runs, by name, each kept alive by its runs alone.
 _ENCODERS: WeakValueDictionary[EncoderName, Encoder] = WeakValueDictionary()
-_OF_WORKER: list[Encoder] = []  # at most one: that of a process whose parts are another one's
+_OF_WORKER: list[Encoder] = []  # at most one, in a process that works for another one
 
 
 def begun_encoder(name: EncoderName) -> Encoder:
-    """The encoder of that name, which is kept as long as anybody who began with it has it.
+    """Return the encoder of that name, which is kept while anybody who began with it keeps it.
 
     Raises:
-        EncoderError: the model has other files on this machine.
+        EncoderError: the model's files differ on this machine.
     """
     with _LOADING:
         return _found(name)
 
 
 def loaded_encoder(name: EncoderName) -> Encoder:
-    """The encoder of a part: that of its run, or in another process one that is kept there.
+    """Return a part's encoder: its run's, or in another process one that is kept there.
 
     Raises:
-        EncoderError: the model has other files on this machine.
+        EncoderError: the model's files differ on this machine.
     """
     with _LOADING:
         if name not in _ENCODERS:

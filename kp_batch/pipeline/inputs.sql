@@ -1,4 +1,4 @@
--- The first place of each missing text, in the order of the files and their rows. The row groups suit
+-- The first place of each missing text, in the order of the files and their rows. The row groups match
 -- the parts, which are slices.
 -- Given: staged (the relation of some files, sorted, and of their rows' numbers), missing (that of the
 -- hashes), and the variables staged (the list of the files) and inputs (a path).

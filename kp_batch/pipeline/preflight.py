@@ -1,4 +1,4 @@
-"""Refuses a run that does not fit into memory or onto the disk, before its work begins."""
+"""Refuse a run that does not fit into memory or onto the disk, before its work begins."""
 
 from collections.abc import Sequence
 from shutil import disk_usage
@@ -14,14 +14,14 @@ from kp_batch.runs.run import Run
 from kp_batch.text import count_of, size_of
 from kp_batch.warehouse.layout import Layout
 
-# The memory of all else: the libraries, DuckDB on a small machine, a part of the work.
+# The memory of everything else: libraries, DuckDB on a small machine, a part of the work.
 _BASE_BYTES = 512 << 20
 # A million scores took 415 MB.
 _SCORE_BYTES = 415
 
 
 def check_fit(run: Run, plan: Plan) -> None:
-    """Refuse a run that needs more than there is, by the numbers of its plan.
+    """Refuse a run that needs more memory or disk than there is, by the numbers of its plan.
 
     Raises:
         ResourceError: its vectors do not fit into memory, or its files not onto the disk.
@@ -48,7 +48,7 @@ def check_vectors_fit(spans: Sequence[ReplaySpan], dimensions: int) -> None:
     """Refuse a replay whose widest span does not fit into memory.
 
     Raises:
-        ResourceError: it does not.
+        ResourceError: it does not fit.
     """
     widest = max((span.rows for span in spans), default=0)
     needed = span_bytes(spans, dimensions)
@@ -65,7 +65,7 @@ def _check_memory(data: str, size: int, remedy: str) -> None:
 
 
 def _dimensions(run: Run, plan: Plan) -> int:
-    """Of the vectors that the run reads or computes; 0 where there are none."""
+    """Return the dimensions of the vectors that the run reads or computes; 0 without any."""
     if not (plan.spans or plan.texts.missing):
         return 0
     stored = stored_dimensions(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id))

@@ -1,4 +1,4 @@
-"""Prepares a run's publication: its distributions, its row in `runs`, and its manifest.
+"""Prepare a run's publication: its distributions, its row in `runs`, and its manifest.
 
 `warehouse.publication` then publishes the manifest.
 """
@@ -36,9 +36,9 @@ from kp_batch.warehouse.reasons import Reason
 from kp_batch.warehouse.run_record import RunCounts, RunRecord, last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-# DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
+# DuckDB cannot spill quantiles: those of a million domains of ten scores did not fit at once.
 DOMAINS_PER_QUERY = 100_000
-# The tables that a rollback publishes again; all others only grow.
+# The tables that a rollback restores; all others only grow.
 STATE = ("scores", "rejects", "profiles", "files", "facts", "tombstones")
 _IDS = ("encoder_id", "cache_id", "profile_id")
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
@@ -46,21 +46,21 @@ _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "
 
 @dataclass(frozen=True)
 class Written:
-    """What a run will publish: all but its row in `runs`."""
+    """What a run will publish, except its row in `runs`."""
 
     candidate: Candidate
     settings: Mapping[str, Any]  # of the scores
-    columns: Mapping[str, str | None]  # some of that row
+    columns: Mapping[str, str | None]  # some of its row's columns
     failed: bool = False
 
     def with_row(
         self, run: Run, audits: Sequence[AuditResult], seconds: Mapping[str, float]
     ) -> Candidate:
-        """The candidate with the run's row, which is written once the run has ended."""
+        """Return the candidate with the run's row, which is written once the run has ended."""
         return self.candidate.append("runs", _row(run, self, audits, seconds))
 
     def keep(self, run: Run, audits: Sequence[AuditResult], seconds: Mapping[str, float]) -> None:
-        """Leave it to be asked: it is not published; if that fails, the run goes on as it would."""
+        """Keep the candidate for queries, unpublished; a failure to do so does not fail the run."""
         try:
             self.with_row(run, audits, seconds).keep(self.settings)
         except (Exception, PanicException) as error:  # noqa: BLE001 (what audits found counts)
@@ -73,8 +73,8 @@ class Written:
 
 @step("write")
 def prepare(run: Run, plan: Plan, candidate: Candidate) -> Written:
-    """Write the distributions beside the tables of a plan, after which the run can be published."""
-    # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
+    """Write the distributions, and return what the run can then publish."""
+    # Polars reads them once: it opens the files of many days in half of DuckDB's time.
     needed = (
         candidate.snapshot(run.config.settings).scan("scores").select("task_domain", "score", *_IDS)
     )
@@ -85,7 +85,7 @@ def prepare(run: Run, plan: Plan, candidate: Candidate) -> Written:
 
 
 def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
-    """Give the tables the files that they had after an earlier run, which are all there."""
+    """Give the tables the files that they had after an earlier run; all of these still exist."""
     manifest, candidate = run.snapshot.manifest_after(target), run.candidate
     for name in STATE:
         candidate = candidate.as_in(name, manifest)
@@ -93,7 +93,7 @@ def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
     candidate = candidate.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
     counts = target.counts.without_work if target.counts else None
     columns = {
-        # A file that only later runs have read is neither gone nor pruned.
+        # A file that only later runs have read counts as neither gone nor pruned.
         "inputs": _changed(run.snapshot.as_of(target).scan("files").collect(), run, "unread"),
         **_done_columns(changes, counts, target.fingerprints),
         "versions": json.dumps(dict(target.versions)),
@@ -105,7 +105,7 @@ def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
 def publish_success(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> None:
-    """Publish: from then on, everyone sees the run, with the seconds of each step by its name."""
+    """Publish the run, with the seconds of each step: from then on, everybody sees it."""
     _publish(run, written, audits, seconds)
 
 
@@ -118,7 +118,7 @@ def publish_failure(
 ) -> None:
     """Publish the row and the rejects of a failed run; the scores stay.
 
-    The reason is one line. There is no plan, and no audit, where it failed before that.
+    The reason is one line. A run that failed early has neither plan nor audits.
     """
     candidate = Candidate(run.config.warehouse, run.published, run.run_id)
     if run.staging.table("rejects").exists():
@@ -136,9 +136,9 @@ def publish_failure(
 
 
 def publish_ledger(run: Run) -> None:
-    """Publish the staged ledger alone, where a run has nothing to do.
+    """Publish only the staged ledger, if a run has nothing else to do.
 
-    So files with another version and the same content are not compared again each time.
+    Otherwise each run would compare again the files with a new version and the same content.
     """
     files = pl.read_parquet(run.staging.table("files"), glob=False)
     candidate = run.candidate.overwrite("files", files)
@@ -148,7 +148,7 @@ def publish_ledger(run: Run) -> None:
 def _done_columns(
     changes: Iterable[Reason], counts: RunCounts | None, fingerprints: Mapping[str, Any]
 ) -> dict[str, str | None]:
-    """Columns of the row of a run that is done, three of them JSON."""
+    """Return columns of the row of a successful run; three of them are JSON."""
     return {
         "changes": json.dumps([asdict(change) for change in changes]),
         "counts": json.dumps(asdict(counts) if counts else {}),
@@ -159,21 +159,21 @@ def _done_columns(
 
 
 def _inputs(run: Run) -> str:
-    """The files of the staged ledger that have changed, as JSON."""
+    """Return the changed files of the staged ledger, as JSON."""
     staged = run.staging.table("files")
-    if not staged.exists():  # it failed before the scan
+    if not staged.exists():  # the run failed before the scan
         return "[]"
     return _changed(pl.read_parquet(staged, glob=False), run)
 
 
 def _changed(files: pl.DataFrame, run: Run, left_out: str = "gone") -> str:
-    """The files of a ledger with another status or content than published, as JSON."""
+    """Return the files of a ledger whose status or content differs from the published, as JSON."""
     changed = changed_entries(files, run.snapshot.scan("files").collect(), left_out=left_out)
     return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 
 
 def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
-    """The distributions of the scores, by domain and over all: a frame of `DISTRIBUTIONS`."""
+    """Return the distributions of scores, by domain and overall: a frame of `DISTRIBUTIONS`."""
     query = sql(__name__, "distributions.sql")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
@@ -200,8 +200,8 @@ def _publish(
 def _row(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> pl.DataFrame:
-    """The run's row in `runs`, which is written once it has ended."""
-    # Who reads them may be in another folder: see `last_config`.
+    """Return the run's row in `runs`, which is written once the run has ended."""
+    # Absolute, because readers may be in another folder; see `last_config`.
     archive = tuple(map(in_full, run.config.archive))
     config = run.config.model_copy(update={"archive": archive})
     row = {
@@ -220,7 +220,7 @@ def _row(
                 "settings": written.settings,
             }
         ),
-        # Without their rows, which may hold what is forgotten later.
+        # Without their rows, which may contain what is forgotten later.
         "audits": json.dumps([_without_rows(result) for result in audits]),
         **written.columns,
     }
@@ -232,7 +232,7 @@ def _without_rows(result: AuditResult) -> dict[str, Any]:
 
 
 def _fingerprints(scores: Path) -> dict[str, dict[str, int]]:
-    """The number of scores with each id of an encoder, a cache and a profile."""
+    """Return the number of scores with each id of an encoder, a cache and a profile."""
     counts = pl.scan_parquet(scores, glob=False).group_by(_IDS).len().collect(engine="streaming")
     return {
         name: dict(counts.group_by(name).agg(pl.col("len").sum()).sort(name).iter_rows())
@@ -241,7 +241,7 @@ def _fingerprints(scores: Path) -> dict[str, dict[str, int]]:
 
 
 def _versions() -> dict[str, str | int]:
-    """The versions of the formulas and messages, and of the libraries that computed them."""
+    """Return the versions of formulas, messages and libraries."""
     return {
         **FORMULAS,
         **MESSAGES,

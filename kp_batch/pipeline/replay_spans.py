@@ -1,4 +1,4 @@
-"""Replays spans of the traces that take part: computes the novelty of each against its cache."""
+"""Replay spans of traces: compute the novelty of each against its cache."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -31,7 +31,7 @@ _SORT = """
     COPY (FROM $rows ORDER BY created_at, trace_id)
     TO (getvariable('path')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16_384)
 """
-# A span's vectors, and as much again for what is computed of them.
+# A span's vectors, and as much again for what is computed from them.
 _COPIES = 2
 _PRODUCT_BYTES = 256 << 20
 
@@ -42,7 +42,7 @@ class Replayed:
 
     path: Path
     first: datetime  # created_at of the earliest
-    last: datetime  # of the latest
+    last: datetime  # created_at of the latest
     rows: int
 
 
@@ -76,7 +76,7 @@ def replay_timeline(run: Run, plan: Plan, executor: Executor) -> tuple[Replayed,
 
 
 def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
-    """Sort the rows of several groups by time: else each day's rows would be in many files."""
+    """Sort the rows of several groups by time; else each day's rows would be in many files."""
     rows = read_parquet(*(span.path for span in replayed))
     with staging.connect() as connection:
         set_variables(connection, path=str(staging.replayed_in_order))
@@ -86,18 +86,18 @@ def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
 
 
 def span_bytes(spans: Iterable[ReplaySpan], dimensions: int) -> int:
-    """The memory that the widest of some spans takes for its vectors, of float32."""
+    """Return the memory for the vectors of the widest of some spans, of float32."""
     return _COPIES * 4 * dimensions * max((span.rows for span in spans), default=0)
 
 
 def with_room(step: Step[P, R], spans: Iterable[ReplaySpan], vectors: Path) -> Step[P, R]:
-    """The step with the memory that it takes for the widest of some spans."""
+    """Return the step with the memory that it needs for the widest of some spans."""
     needed = _PRODUCT_BYTES + span_bytes(spans, stored_dimensions(vectors) or 0)
     return replace(step, memory=max(step.memory, needed))
 
 
 def find_vectors(staging: Staging, vectors: Path) -> int:
-    """Stage the places of the vectors of the rows to replay; returns how many rows have none."""
+    """Stage the places of the vectors of the rows to replay; return how many rows have none."""
     replay = read_parquet(staging.replay, numbered=True)
     rows = statement("(SELECT text_hash, file_row_number AS position FROM $replay)", replay=replay)
     with staging.connect() as connection:
@@ -108,7 +108,7 @@ def find_vectors(staging: Staging, vectors: Path) -> int:
 
 @step("replay span")
 def replay_span(span: ReplaySpan, /, vectors: Path, staging: Staging) -> Replayed:
-    """Replay one span, by the vectors of a store's folder."""
+    """Replay one span, with vectors from a store's folder."""
     rows, places = span.read(staging)
     own = span.first - span.warm
     starts = np.maximum(rows.get_column("start").to_numpy() - span.warm, 0)
@@ -117,7 +117,7 @@ def replay_span(span: ReplaySpan, /, vectors: Path, staging: Staging) -> Replaye
     nearest = np.where(result.nearest < 0, 0, result.nearest)
     has_none = pl.Series(result.nearest < 0)
     times = rows.get_column("created_at").to_physical().to_numpy()
-    age = (times[own:] - times[nearest]) / 1e6  # in NumPy, since Polars would take the reciprocal
+    age = (times[own:] - times[nearest]) / 1e6  # NumPy: Polars would multiply by the reciprocal
     novelty = pl.DataFrame(
         {
             "novelty": result.novelty,
@@ -133,5 +133,5 @@ def replay_span(span: ReplaySpan, /, vectors: Path, staging: Staging) -> Replaye
     path = staging.replayed(span.first)
     with atomic_write(path) as written:
         replayed.write_parquet(written)
-    moments = replayed.get_column("created_at").sort()  # several groups, maybe
+    moments = replayed.get_column("created_at").sort()  # may be of several groups
     return Replayed(path, moments[0], moments[-1], len(replayed))

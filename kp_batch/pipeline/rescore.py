@@ -1,4 +1,4 @@
-"""A run, step by step: read, plan, embed, replay, write, audit, publish; a report if asked."""
+"""A run, step by step: read, plan, embed, replay, write, audit, publish, and report if asked."""
 
 import json
 from collections.abc import Callable, Generator
@@ -68,7 +68,7 @@ if TYPE_CHECKING:  # few runs write a report
 _THREADS = ThreadExecutor()
 
 
-# Where the runs are collected that are opened while somebody watches; see `watched`.
+# Lists that collect the runs that are opened; see `watched`.
 _WATCHED: ContextVar[tuple[list["OpenRun"], ...]] = ContextVar("watched", default=())
 
 
@@ -79,10 +79,10 @@ class OpenRun:
     run: Run
     executor: Executor
     clock: Clock
-    begun: bool = False  # whether it can be done: there are an archive, an encoder and so on
+    begun: bool = False  # whether it can be done: its archive, encoder and so on exist
     plan: Plan | None = None  # with the counts of what is done so far
-    description: PlanDescription | None = None  # of that plan
-    written: Written | None = None  # what it publishes, once it is written
+    description: PlanDescription | None = None  # the description of that plan
+    written: Written | None = None  # what it publishes, once written
     audits: AuditResults = field(default_factory=AuditResults)
     is_recorded: bool = False  # whether it has its row in `runs`
 
@@ -91,7 +91,7 @@ class OpenRun:
             opened.append(self)
 
     def begin(self) -> None:
-        """Know that it can be done: what the run before has not published goes."""
+        """Mark that the run can be done, and remove what the previous run did not publish."""
         remove_candidate(self.run.config.warehouse)
         self.begun = True
         if this := current_attempt():
@@ -100,7 +100,7 @@ class OpenRun:
 
 @contextmanager
 def watched() -> Generator[list[OpenRun]]:
-    """Collect the runs that are opened meanwhile: how far one came if it fails."""
+    """Collect the runs that are opened, to see how far one came if it fails."""
     opened: list[OpenRun] = []
     token = _WATCHED.set((*_WATCHED.get(), opened))
     try:
@@ -118,10 +118,11 @@ def rescore_and_report(
     """Rescore an archive, and write the report if the config asks for one.
 
     Args:
-        config: what to rescore, where to, and how; other settings are those of the warehouse.
+        config: what to rescore, into which warehouse, and how; left-out settings are the
+            warehouse's.
         executor: carries out the parts of its steps, which are timed; see `timed`.
         on_result: takes the summary as soon as it is known, before the report is written.
-        on_report: takes what the report shows, if it was written; that of a failed run, too.
+        on_report: takes the data of the report if it was written, even for a failed run.
 
     Raises:
         KpBatchError: the run failed and published no scores; see `rescore_archive`.
@@ -131,8 +132,8 @@ def rescore_and_report(
         with recorded_attempt(config.warehouse) as this:
             summary = _tried(this, config, executor)
         on_result(summary)
-    except (Exception, PanicException):  # who stops a run waits for no report
-        if this and this.is_under_way:  # else it may be another warehouse
+    except (Exception, PanicException):  # a stopped run writes no report
+        if this and this.is_under_way:  # otherwise it may be another warehouse
             _report(config, executor, on_report)
         raise
     _report(config, executor, on_report)
@@ -150,7 +151,7 @@ def _report(
 
 
 def _tried(this: Attempt, config: RescoreConfig, executor: Executor) -> Summary:
-    """Rescore an archive, and leave how that ends: see `warehouse.last_run`."""
+    """Rescore an archive, and record how that ends; see `warehouse.last_run`."""
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
     with opened_warehouse(config):
@@ -162,12 +163,12 @@ def _tried(this: Attempt, config: RescoreConfig, executor: Executor) -> Summary:
 
 
 def _planned_upon_newest(config: RescoreConfig, executor: Executor) -> Summary:
-    """Rescore an archive; where another writer of its bucket publishes meanwhile, once again.
+    """Rescore an archive; once more if another writer of its bucket publishes during the run.
 
-    The vectors that are made by then stay.
+    The new vectors are kept.
 
     Raises:
-        OvertakenError: others have published meanwhile both times.
+        OvertakenError: others published during both attempts.
     """
     try:
         return rescore_archive(effective_config(config), executor)
@@ -188,25 +189,25 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
         executor: as for `rescore_and_report`.
 
     Raises:
-        KpBatchError: the run failed; its reason and its rejects are published, and no scores. Where
-            it could not begin, without such an archive, say, nothing is published.
+        KpBatchError: the run failed. Its reason and its rejects are published, but no scores. If it
+            could not begin, for example without an archive, nothing is published.
     """
     with open_run(config, executor) as opened, _recurring_warnings(config.warehouse):
         plan = carry_out(opened)
-    refuse(opened.audits)  # after the run: where there was nothing to do, no failure is published
-    # Only now: a failure, for want of room in a temporary folder say, undoes no publication.
+    refuse(opened.audits)  # after the run: with nothing to do, no failure is published
+    # Only now, because a failure here, such as a full temporary folder, cannot undo publishing.
     return summarise(opened.run, plan, opened.clock, opened.audits)
 
 
 def carry_out(opened: OpenRun) -> Plan:
-    """Scan the archive, plan, and carry out the plan; returns it, see `execute`.
+    """Scan the archive, plan, and carry out the plan; return the plan, see `execute`.
 
     Raises:
         KpBatchError: the run fails.
     """
     run = opened.run
     warn_of_unfinished_forget(run.config.warehouse)
-    scorer = Scorer.of(run)  # first: a fault of the settings costs no time
+    scorer = Scorer.of(run)  # first, so that faults of settings show at once
     check_audits(run)
     check_rolled_back(run)
     scan = scan_archive(run, opened.executor)
@@ -225,9 +226,9 @@ def carry_out(opened: OpenRun) -> Plan:
 
 
 def _failing_as_well(opened: OpenRun, plan: Plan) -> list[AuditResult]:
-    """The audits that fail a run which a limit fails as well, so that its message has all.
+    """Return the audits that fail in addition to a limit, so that the error names all.
 
-    They are asked unless texts would have to be embedded first.
+    They run only if no texts have to be embedded first.
     """
     has_audits = bool(opened.run.config.audits.by_name)
     if not has_audits or plan.texts.missing or not plan.counts.accepted:
@@ -241,7 +242,7 @@ def _failing_as_well(opened: OpenRun, plan: Plan) -> list[AuditResult]:
 
 @contextmanager
 def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[OpenRun]:
-    """Open a run that alone writes to its warehouse; if it fails, that is published.
+    """Open a run as the only writer of its warehouse; if it fails, publish that.
 
     Raises:
         WarehouseError: the warehouse cannot be written to, or another run is writing.
@@ -256,9 +257,9 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
                 yield opened
         except (Exception, PanicException) as error:
             is_refused = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
-            if is_refused and not opened.begun:  # without such an archive, say: there was no run
+            if is_refused and not opened.begun:  # for example without an archive: there was no run
                 raise
-            if isinstance(error, OvertakenError):  # what it would record is not up to date
+            if isinstance(error, OvertakenError):  # its record would be outdated
                 raise
             _record_failure(opened, one_line(explain_error(error).stored))
             raise
@@ -271,7 +272,7 @@ def _record_failure(opened: OpenRun, reason: str) -> None:
         if published_since(run.config.warehouse, run.published):
             return
         publish_failure(run, opened.plan, opened.audits, opened.clock.seconds, reason)
-    except (Exception, PanicException) as error:  # noqa: BLE001 (what fails the run counts)
+    except (Exception, PanicException) as error:  # noqa: BLE001 (the first error matters more)
         warn(f"this run has no row in runs: {one_line(explain_error(error).stored)}")
         return
     opened.is_recorded = True
@@ -281,7 +282,7 @@ def _record_failure(opened: OpenRun, reason: str) -> None:
 
 @contextmanager
 def opened_warehouse(config: RescoreConfig) -> Generator[None]:
-    """Write alone, see `writing`; as of a step, another try follows where a server is away."""
+    """Write alone, see `writing`; within a step, retry if a server does not answer."""
     if config.timeout and not TEMPORARY_FOLDERS:
         warn(
             "timeout works only with the command kp-batch run; here, set it where this run is "
@@ -290,7 +291,7 @@ def opened_warehouse(config: RescoreConfig) -> Generator[None]:
     with ExitStack() as stack:
 
         def open_it() -> None:
-            if not holds(config.warehouse):  # nothing is made in another place
+            if not holds(config.warehouse):  # makes nothing in a wrong place
                 check_identity(config.warehouse, config.warehouse_id)
             with _answering(config):
                 stack.enter_context(writing(config.warehouse, wait=config.wait_s))
@@ -304,7 +305,8 @@ def _answering(config: RescoreConfig) -> Generator[None]:
     """Open a warehouse, or say that its bucket does not answer.
 
     Raises:
-        StorageError: the bucket does not answer: no work is done yet that another try could save.
+        StorageError: the bucket does not answer. A retry would save nothing, because no work is
+            done yet.
     """
     try:
         yield
@@ -318,7 +320,7 @@ def _answering(config: RescoreConfig) -> Generator[None]:
 
 
 def warn_of_unfinished_forget(warehouse: Path) -> None:
-    """Warn where files may still hold traces to forget, which only `forget` removes."""
+    """Warn if files may still contain traces to forget, which only `forget` removes."""
     if Layout(warehouse).forgetting.exists():
         warn(
             f"a kp-batch forget did not finish: files in {shown(warehouse)} may still contain "
@@ -343,8 +345,8 @@ def _recurring_warnings(warehouse: Path) -> Generator[None]:
 
 
 def tell_of_new_warehouse(run: Run) -> None:
-    """Say that a new warehouse begins: nobody may have meant it, as where its disk is missing."""
-    if run.published.settings or run.config.warehouse_id:  # of a run that was done, or of init
+    """Say that a new warehouse begins, perhaps by mistake: its disk may be missing."""
+    if run.published.settings or run.config.warehouse_id:  # set by a successful run or by init
         return
     config = run.config
     audits = count_of(len(config.audits.by_name), "audit") if config.audits.by_name else "no audits"
@@ -358,10 +360,10 @@ def tell_of_new_warehouse(run: Run) -> None:
 
 
 def log_plan(run: Run, plan: Plan) -> PlanDescription:
-    """Log a plan, if there is anything to do, and its warnings; an exceeded limit is the error.
+    """Log a plan if there is anything to do, and its warnings; an exceeded limit is the error.
 
     Returns:
-        What is logged.
+        The description of the plan.
     """
     description = describe(run, plan)
     for line in plan_text(description).splitlines() if plan.pending else ():
@@ -379,12 +381,12 @@ def log_plan(run: Run, plan: Plan) -> PlanDescription:
 
 
 def _vectors(run: Run, scorer: Scorer) -> Path:
-    """The folder of the vectors that the run reads and makes."""
+    """Return the folder of the vectors that the run reads and makes."""
     return Layout(run.config.warehouse).vectors(scorer.encoder_id)
 
 
 def _planned_again(run: Run, plan: Plan, error: DamagedVectorsError) -> Plan:
-    """The plan without the damaged vectors, which are embedded again."""
+    """Return the plan without the damaged vectors, which are embedded again."""
     if not remove_damaged(_vectors(run, plan.scorer)):
         raise error
     warn(str(error))
@@ -392,10 +394,10 @@ def _planned_again(run: Run, plan: Plan, error: DamagedVectorsError) -> Plan:
 
 
 def compute_novelty(run: Run, plan: Plan, executor: Executor) -> tuple[Plan, tuple[Replayed, ...]]:
-    """Embed and replay what a plan has; without damaged vectors, which are embedded again.
+    """Embed and replay what a plan has; embed damaged vectors again.
 
     Returns:
-        The plan with the count of the windows that were embedded, and what was replayed.
+        The plan with the number of embedded windows, and what was replayed.
     """
     check_fit(run, plan)
     windows = embed(run, plan, executor)
@@ -407,7 +409,7 @@ def compute_novelty(run: Run, plan: Plan, executor: Executor) -> tuple[Plan, tup
 
 
 def execute(opened: OpenRun, plan: Plan) -> Plan:
-    """Carry a plan out; returns it with the count of the windows that were embedded."""
+    """Carry out a plan; return it with the number of embedded windows."""
     run, done = opened.run, _prepared(opened, plan)
     if run.config.preview:
         return done
@@ -421,7 +423,7 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
 
 
 def _prepared(opened: OpenRun, plan: Plan) -> Plan:
-    """Do all of a plan's work but publishing it, and ask the audits; returns it likewise."""
+    """Do all work of a plan except publishing it, and run the audits; return it likewise."""
     run, executor = opened.run, opened.executor
     if not plan.pending:
         opened.audits = audit_run(run, lambda: run.snapshot)

@@ -1,4 +1,4 @@
-"""Writes the tables; of the scores, only the days in which anything differs."""
+"""Write the tables; of the scores, only the days in which anything differs."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -34,7 +34,7 @@ def write_tables(
     for name in ("files", "profiles"):
         candidate = candidate.overwrite(name, pl.read_parquet(run.staging.table(name), glob=False))
     candidate = write_rejects(run, candidate)
-    if run.has_tombstones:  # what came after them is replayed
+    if run.has_tombstones:  # later traces are replayed
         candidate = candidate.replace_all("tombstones", [])
     if plan.days:
         files: list[DataFile] = []
@@ -52,7 +52,7 @@ def write_tables(
 def write_rejects(run: Run, candidate: Candidate) -> Candidate:
     """Write the staged rejects, which need not fit into memory."""
     rows = pl.scan_parquet(run.staging.table("rejects"), glob=False)
-    # A failed run writes them once more, beside those of the candidate that was refused.
+    # A failed run writes them again, in addition to those of its refused candidate.
     file = sink_data_file(candidate.folder, "rejects", rows, f"{run.run_id}-{uuid4().hex}")
     return candidate.replace_all("rejects", [file])
 
@@ -83,7 +83,7 @@ def rescored(
 
 
 def _rows(part: WriteTask, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:
-    """The rows of a part, their novelty up to date."""
+    """Return the rows of a part, with current novelty."""
     first, last = part.ranges[0][0], part.ranges[-1][1]
     files = pl.scan_parquet([*map(str, part.paths)], glob=False, hive_partitioning=False)
     rows = files.slice(first, last - first)
@@ -107,7 +107,7 @@ def _rows(part: WriteTask, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.L
 
 
 def _novelty(replayed: Sequence[Replayed], rows: pl.DataFrame) -> pl.LazyFrame:
-    """The novelty of the replayed traces from the first to the last of some rows."""
+    """Return the novelty of the replayed traces from the first to the last of some rows."""
     if rows.is_empty():
         return pl.LazyFrame(schema=REPLAYED).drop("created_at")
     (first, first_id), (last, last_id) = rows.row(0), rows.row(-1)

@@ -1,7 +1,7 @@
-"""Groups traces that share a cache: those with equal values in some columns or keys of paths.
+"""Group traces that share a cache: those with equal values in some columns or path keys.
 
 A live engine holds its cache in the memory of one process. So the replay keeps one for each group
-of traces: the JSON of their values, `cache_group`, or null where all share one.
+of traces: `cache_group` is the JSON of their values, or null if all share one.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ class CacheGroups:
     """The number of caches of a warehouse."""
 
     groups: int
-    without_value: int  # traces that lack one of the values
+    without_value: int  # traces without one of the values
 
 
 def group_of(cache_by: Sequence[str]) -> SQL:
-    """SQL for the group of a row with `CACHE_COLUMNS` and `path_keys`, that of `FILES`.
+    """Return SQL for the group of a row with `CACHE_COLUMNS` and the `path_keys` of `FILES`.
 
     Args:
-        cache_by: the names; none: all traces share one cache, and the group is null.
+        cache_by: the names; without any, all traces share one cache, and the group is null.
     """
     if not cache_by:
         return statement("NULL::VARCHAR")
@@ -48,7 +48,7 @@ def _value(name: str) -> SQL:
 
 
 def groups_of(snapshot: OpenSnapshot, rows: pl.DataFrame, cache_by: Sequence[str]) -> pl.Series:
-    """The groups of some rows; see `group_of`."""
+    """Return the groups of some rows; see `group_of`."""
     ungrouped = rows.with_row_index("number")
     query = "SELECT $group AS cache_group FROM ungrouped ORDER BY number"
     groups = snapshot.ask(statement(query, group=group_of(cache_by)), ungrouped=ungrouped)
@@ -56,11 +56,11 @@ def groups_of(snapshot: OpenSnapshot, rows: pl.DataFrame, cache_by: Sequence[str
 
 
 def rows_by_group(scores: SQL, groups: SQL | None = None) -> SQL:
-    """SQL that counts scores by group and day: `cache_group`, `day` and `rows`.
+    """Return SQL that counts scores by group and day: `cache_group`, `day` and `rows`.
 
     Args:
         scores: the rows.
-        groups: a relation with the column `cache_group`, of those to count; None for all.
+        groups: a relation with the groups to count in its column `cache_group`; None: all.
     """
     only = statement(_ONLY, groups=groups) if groups else statement("")
     return statement(_ROWS_BY_GROUP, scores=scores, only=only)

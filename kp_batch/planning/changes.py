@@ -1,4 +1,4 @@
-"""Detects new (late ones too), changed and removed traces: compares facts with scores."""
+"""Detect new (late ones too), changed and removed traces: compare facts with scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,50 +17,50 @@ from kp_batch.warehouse.snapshot import parquet_relation
 
 # The relations that changes.sql, candidates.sql and diff.sql create for the others, by columns.
 RELATIONS: Mapping[str, tuple[str, ...]] = {
-    # every file of the archive that was ever read, as it is now
+    # every file that was ever read, as it is now
     "ledger": tuple(FILES),
-    # the rows of all content that was ever read
+    # all rows that were ever read
     "all_facts": tuple(FACTS),
-    # the same, but for those that are forgotten
+    # the same without forgotten traces
     "facts": tuple(FACTS),
     # the files whose content counts
     "contents": ("source_file", "file_id", "rows", "status", "path_keys", "is_read"),
-    # those that came, went, have other content or keys, or can be read no more, or again
+    # new or gone, with other content or keys, or no longer or again readable
     "changed_contents": ("source_file", "file_id"),
-    # the hashes of the ids that can have changed
+    # the hashes of ids that may have changed
     "touched_ids": ("id",),
-    # the content that has such ids
+    # the content with such ids
     "touched_contents": ("file_id",),
-    # the accepted rows of these ids, of all content that was ever read
+    # all accepted rows of these ids that were ever read
     "touched_rows": tuple(FACTS),
-    # of these ids, the rows of those that have several, or of which none counts
+    # the rows of these ids, where an id has several, or none that counts
     "duplicates": (
         *("trace_id", "task_domain", "file_id", "row", "content_hash", "availability"),
         *("last_content", "last_file", "last_row", "last_availability", "is_last"),
     ),
-    # of these ids, the row that counts
+    # the row that counts, for each of these ids
     "current": (*(name for name in FACTS if name != "reasons"), "source_file", "cache_group"),
-    # of these ids, the row that counts joined with the published score
+    # the same rows joined with the published scores
     "diff": (
         *("trace_id", "created_at", "old_created_at", "text_hash"),
         *("cache_group", "old_cache_group"),
         *("removed_from", "old_content_hash", "in_place", "differs"),
     ),
-    # of these ids, those whose score need not change for their own row
+    # the ids whose own row does not change their score
     "unchanged": ("trace_id",),
 }
 _ID = 100  # characters of a trace's id
-# So many touched ids have their rows in memory: to find them among all facts takes a while.
+# Up to so many touched ids have their rows in memory: finding them in all facts takes a while.
 _FEW = 250_000
-# All accepted rows of these ids, of whatever content: a table if they are few, as they are read
+# All accepted rows of these ids, of any content. A few are a table, because they are read
 # repeatedly.
 _TOUCHED_ROWS = """
     CREATE TEMP $kind touched_rows AS
     FROM all_facts SEMI JOIN touched_contents USING (file_id)
     WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
 """
-# From the facts, which have few files; the scores have one a day. An id may have several times in
-# the facts, and its score has one of these.
+# From the facts, which have few files; the scores have one file a day. An id may have several
+# times in the facts; its score has one of them.
 _TOUCHED_DAYS = """
     SELECT DISTINCT day_of(created_at) AS day
     FROM touched_rows
@@ -101,7 +101,7 @@ _LOSS = """
     WHERE removed_from IS NOT NULL
     GROUP BY is_lost
 """
-# What `--prune` would remove, whatever is pruned now.
+# What `--prune` would remove, whether or not it was given.
 _PRUNABLE = """
     WITH readable AS (
         FROM facts SEMI JOIN (FROM ledger WHERE status = 'read') USING (file_id)
@@ -122,11 +122,11 @@ class ChangeSet:
     """How many rows count, and how many traces differ from the published ones."""
 
     by_day: pl.DataFrame  # day (null: removed), old_day (null: new), traces
-    rows: int  # that count
+    rows: int  # rows that count
     rows_kept: int  # of these, in files that are gone, unreadable or excluded
     rows_of_earlier: int  # of these, with facts of an earlier version
-    gone: int  # of the files whose content counts, those that are gone
-    excluded: int  # likewise
+    gone: int  # files that are gone, but whose content counts
+    excluded: int  # files that are excluded, but whose content counts
 
     @property
     def days(self) -> set[date]:
@@ -136,7 +136,7 @@ class ChangeSet:
 
     @property
     def removed(self) -> int:
-        """How many published traces are in the archive no more."""
+        """How many published traces are no longer in the archive."""
         return self._traces(pl.col("day").is_null())
 
     @property
@@ -150,18 +150,18 @@ class ChangeSet:
 
 @dataclass(frozen=True)
 class Loss:
-    """The published traces that are no longer in their files, though these still count.
+    """Published traces that are no longer in their files although these still count.
 
-    Or else those that `--prune` removes with their files.
+    Or those that `--prune` removes with their files.
     """
 
     traces: int = 0
-    trace_id: str = ""  # of one of them
-    source_file: str = ""  # where it stood
+    trace_id: str = ""  # one of them
+    source_file: str = ""  # the file that had it
 
     @property
     def example(self) -> str:
-        """One of them, in words."""
+        """One of the traces, in words."""
         return f"such as {shortened(self.trace_id, _ID)} of {printable(self.source_file)}"
 
 
@@ -170,11 +170,11 @@ class Prunable:
     """What `--prune` would remove: published traces that no readable file has, and their files."""
 
     traces: int = 0
-    files: int = 0  # gone, unreadable or excluded, since whichever run
+    files: int = 0  # gone, unreadable or excluded, since any run
 
     @property
     def words(self) -> str:
-        """How many there are."""
+        """How many traces and files there are."""
         files = count_of(self.files, "file")
         return f"{count_of(self.traces, 'trace')} of {files}, gone, unreadable or excluded,"
 
@@ -187,7 +187,7 @@ class ChangeDetection:
     changes: ChangeSet
 
     def losses(self) -> tuple[Loss, Loss]:
-        """The removed traces: those of files that still count, and those of pruned ones."""
+        """Return the removed traces: those of files that still count, and those of pruned files."""
         found = {is_lost: Loss(*row) for is_lost, *row in self.snapshot.ask(_LOSS).iter_rows()}
         return found.get(True, Loss()), found.get(False, Loss())
 
@@ -196,10 +196,11 @@ class ChangeDetection:
         return Prunable(*self.snapshot.ask(_PRUNABLE).row(0))
 
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
-        """Find the files that hold the texts of a table with the column `text_hash`.
+        """Find the files that contain the texts of a table with the column `text_hash`.
 
         Returns:
-            Those that can be read, and those that are needed are not read: gone, say.
+            The files that can be read, and the needed files that cannot be, for example because
+                they are gone.
         """
         holders = self.snapshot.ask(sql(__name__, "locate.sql", texts=texts))
         readable = pl.col("status") == "read"
@@ -212,20 +213,20 @@ class ChangeDetection:
 def detect_changes(
     snapshot: OpenSnapshot, scan: ArchiveScan, cache_by: Sequence[str], *, touches_all: bool
 ) -> ChangeDetection:
-    """Find the traces that are new (late ones too), changed or removed, as forgotten ones are.
+    """Find the traces that are new (late ones too), changed, removed or forgotten.
 
     Args:
-        snapshot: of the published tables.
+        snapshot: the published tables.
         scan: the archive as it is now.
-        cache_by: how traces share caches, see `cache_groups`.
-        touches_all: whether all rows are compared: the published rejects are not those of the
-            published ledger, or traces share their caches with others than before.
+        cache_by: how traces share caches; see `cache_groups`.
+        touches_all: whether to compare all rows, because the published rejects are not those of the
+            published ledger, or traces share caches differently now.
     """
     to_forget = snapshot.staging.to_forget
     forgotten, without = statement("(SELECT '' AS trace_id WHERE false)"), statement("")
     if to_forget.exists():
         forgotten = read_parquet(to_forget)
-        # Only then: to filter all ids takes a while.
+        # Only then, because filtering all ids takes a while.
         without = statement("ANTI JOIN $ids AS gone USING (trace_id)", ids=forgotten)
     query = sql(
         __name__,

@@ -37,5 +37,5 @@ FULL JOIN (
     WHERE hash(trace_id) IN (SELECT id FROM touched_ids)
 ) AS old USING (trace_id);
 
--- A table, whose size is known, unlike that of a condition: so that joins are planned well.
+-- A table, because DuckDB knows its size, unlike that of a condition, and plans joins well.
 CREATE TEMP TABLE unchanged AS SELECT trace_id FROM diff WHERE NOT differs;

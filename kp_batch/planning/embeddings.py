@@ -1,6 +1,6 @@
-"""Finds the texts whose vectors the replay reads, and which of these have none yet.
+"""Find the texts whose vectors the replay reads, and those without a vector yet.
 
-With `restore_vectors`, those of all published traces count as well.
+With `restore_vectors`, the texts of all published traces count as well.
 """
 
 from collections.abc import Collection
@@ -50,7 +50,7 @@ _REPLAYED_OR_READABLE = """(
 )"""
 _UNREADABLE = "(FROM published_texts WHERE NOT is_readable)"
 _FILE = "SELECT min(source_file) FROM published_texts SEMI JOIN $missing USING (text_hash)"
-# The missing ones that this run has not read.
+# The missing texts that this run has not read.
 _TEXTS_TO_REREAD = """
     CREATE TEMP TABLE texts_to_reread AS
     FROM $missing AS missing ANTI JOIN $staged AS staged USING (text_hash)
@@ -59,11 +59,11 @@ _TEXTS_TO_REREAD = """
 
 @dataclass(frozen=True)
 class MissingEmbeddings:
-    """The numbers of texts that are wanted; the missing hashes are `staging.missing`."""
+    """The numbers of wanted texts; the missing hashes are in `staging.missing`."""
 
     distinct: int = 0
-    missing: int = 0  # those without a vector
-    sources: tuple[SourceFile, ...] = ()  # to read again, for `staging.texts_to_reread`
+    missing: int = 0  # texts without a vector
+    sources: tuple[SourceFile, ...] = ()  # files to read again, for `staging.texts_to_reread`
 
 
 def missing_embeddings(
@@ -72,7 +72,7 @@ def missing_embeddings(
     """Find the texts whose vectors are wanted, and stage the hashes of those without one.
 
     Raises:
-        NoTextsError: a text that the replay reads has no vector, and is only in files that are gone
+        NoTextsError: the replay needs a text without a vector that is only in files that are gone
             or unreadable.
     """
     texts = read_parquet(run.staging.replay) if timeline.spans else statement(_NONE)
@@ -94,7 +94,7 @@ def missing_embeddings(
 
 
 def _warn_of_unreadable(run: Run, detected: ChangeDetection, store: VectorStore) -> None:
-    """Name the texts without a vector of published traces that cannot be read again."""
+    """Warn about published traces whose texts have no vector and cannot be read again."""
     path = run.staging.missing
     if count := store.write_missing(statement(_UNREADABLE), path):
         file = detected.snapshot.ask(statement(_FILE, missing=read_parquet(path))).item()
@@ -108,7 +108,7 @@ def _warn_of_unreadable(run: Run, detected: ChangeDetection, store: VectorStore)
 def _sources(
     run: Run, detected: ChangeDetection, scorer: Scorer, scan: ArchiveScan
 ) -> tuple[SourceFile, ...]:
-    """The files to read again for missing texts that this run has not read; stages the hashes."""
+    """Return the files to read again for missing texts, and stage the hashes of these texts."""
     if not _stage_texts_to_reread(run, detected, scan):
         return ()
     readable, lost = detected.locate("texts_to_reread")
@@ -121,7 +121,7 @@ def _sources(
 
 
 def _without_vectors(run: Run, scorer: Scorer, lost: Collection[str]) -> str:
-    """What is said of files that cannot be read for vectors, and of what made the encoder new."""
+    """Return the error about unreadable texts without a vector, with what changed the encoder."""
     changes = [
         change
         for change in setting_changes(run.published.settings, run.config.settings)
@@ -138,7 +138,7 @@ def _without_vectors(run: Run, scorer: Scorer, lost: Collection[str]) -> str:
 
 
 def _place(run: Run, change: Reason) -> str:
-    """Where a project has a setting, or that it leaves it out; nothing of one given beside it."""
+    """Return where a project has a setting, or that it leaves it out; empty if given separately."""
     project, name = run.config.project, change.code
     if project is None or project.values.get(name, defaults()[name]) != change.new:
         return ""
@@ -147,7 +147,7 @@ def _place(run: Run, change: Reason) -> str:
 
 
 def _way_back(run: Run, change: Reason) -> str:
-    """What brings back the encoder that was there."""
+    """Return the advice that brings back the previous encoder."""
     was = printable(change.old)
     if run.config.project and _place(run, change):
         return f"go back with {change.code} = '{was}' in [settings] of {run.config.project.name}"
@@ -155,7 +155,7 @@ def _way_back(run: Run, change: Reason) -> str:
 
 
 def _stage_texts_to_reread(run: Run, detected: ChangeDetection, scan: ArchiveScan) -> int:
-    """Stage the hashes of the missing texts that this run has not read; returns how many."""
+    """Stage the hashes of missing texts that this run has not read; return how many."""
     connection = detected.snapshot.connection
     staged = read_parquet(*scan.texts) if scan.texts else statement(_NONE)
     query = statement(_TEXTS_TO_REREAD, missing=read_parquet(run.staging.missing), staged=staged)

@@ -1,4 +1,4 @@
-"""The table of what limits a run: what it would reject, miss or remove, of how much."""
+"""The table of what limits a run: what it would reject, miss or remove."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,38 +15,38 @@ from kp_batch.text import count_of, printable
 from kp_batch.warehouse.audits import AuditResult, failed_text
 from kp_batch.warehouse.run_record import RunCounts
 
-_REMOVED = ("5%", "10")  # more than both fail a run without --max-removed
-_REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run
+_REMOVED = ("5%", "10")  # exceeding both fails a run without --max-removed
+_REJECTED_ANEW = 10  # fewer faulty rows in newly read content fail no run
 _ANEW = "of what this run reads, "
 _IN_REJECTS = {"max_reject_share", "max_new_rejects", "max_unreadable"}
 
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """The values that limits are set to, besides the counts of the run; without changes, none."""
+    """The values that are limited, in addition to the counts of the run."""
 
     read: ReadAnew = field(default_factory=ReadAnew)
     loss: Loss = field(default_factory=Loss)
-    published: int = 0  # traces, before the run
-    # Files that the last done run found readable or not at all.
+    published: int = 0  # published traces before the run
+    # Files that were readable, or missing, in the last run that is done.
     unreadable: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()  # files that are gone since the last done run
-    files: int = 0  # that were there then
-    prunable: Prunable = field(default_factory=Prunable)  # of all gone, if too many went
+    files: int = 0  # files that were there then
+    prunable: Prunable = field(default_factory=Prunable)  # if too many files disappeared
 
 
 def exceeded_limits(
     run: Run, counts: RunCounts, inputs: LimitInputs, failing: Sequence[AuditResult] = ()
 ) -> LimitError | None:
-    """Why a run with these counts must not publish any scores; None if it may.
+    """Return why a run with these counts must not publish scores; None if it may.
 
     A run that forgets traces has no limits.
 
     Args:
         run: the run.
-        counts: of the run.
-        inputs: what else is limited.
-        failing: the audits that fail as well.
+        counts: the run's counts.
+        inputs: the other limited values.
+        failing: audits that fail as well.
     """
     see = f"; see: {run.rejects_command}"
     if run.forgets:
@@ -71,7 +71,7 @@ def exceeded_limits(
 
 
 def _table(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[Measure]:
-    """All that is limited: name, part, whole, words, and an example, which names no trace."""
+    """Return all that is limited: name, part, whole, words, and an example without a trace's id."""
     read, loss = inputs.read, inputs.loss
     rejected = [(counts.rejected, counts.rows, _code_counts(counts.rejected_by_code), "")]
     if read.rejected >= _REJECTED_ANEW:
@@ -99,14 +99,14 @@ def _gone(gone: Sequence[str], files: int, option: str = "") -> Measure:
 
 
 def are_too_many_gone(run: Run, scan: ArchiveScan) -> bool:
-    """Whether more files went since the last done run than a run may miss."""
+    """Whether more files have disappeared since the last done run than a run may miss."""
     return _gone(scan.gone, scan.files_before).exceeds(run.config)
 
 
 def _allowing_gone(run: Run, inputs: LimitInputs) -> str:
-    """The options that allow so many, and what --prune takes, also of files that went before."""
+    """Return the options that allow it, and what --prune removes, including earlier gone files."""
     count, prunable = len(inputs.gone), inputs.prunable
-    # Pruned ones count as well: a disk may be away, and what is pruned is lost.
+    # Pruned files count as well: a disk may be missing, and what is pruned is lost.
     if run.config.prune:
         return f"--prune --max-gone {count}, which removes {prunable.words.rstrip(',')}"
     pruning = f", and --prune if {prunable.words} are to go" if prunable.traces else ""

@@ -1,4 +1,4 @@
-"""Describes a plan and its reasons: as data for programs, and as text for terminals and logs."""
+"""Describe a plan and its reasons: as data for programs, and as text for terminals and logs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,13 +22,13 @@ from kp_batch.warehouse.reasons import Pending, Reason, for_mail
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
 _REASONS = 12
-_ROWS = 20  # by domain and day that a notebook shows
-# The codes of the reasons to score anew.
+_ROWS = 20  # rows by domain and day that a notebook shows
+# The codes of the reasons to score again.
 _OF_SCORING = {*Settings.model_fields, "weights", "audit", "formula", "model_files"}
 
 
 class DomainDays(Rows):
-    """How many traces of each domain and day are to be replayed, rescored and reweighted."""
+    """The traces of each domain and day that are replayed, rescored and reweighted."""
 
     __slots__ = ()
     names = ("task_domain", "day", "replay", "rescore", "reweight")
@@ -36,33 +36,33 @@ class DomainDays(Rows):
 
 @dataclass(frozen=True)
 class PlanDescription(Displayed):
-    """A plan, as people and programs read it."""
+    """A plan for people and programs."""
 
-    reasons: list[Reason]  # why there is anything to do
+    reasons: list[Reason]  # why there is work to do
     files: FileChanges
-    excluded_kept: int  # of the excluded files: those whose published traces stay
-    rows_of_earlier: int  # of files that are not read now, as an earlier kp_batch read them
-    rows_rejected: int  # in the archive as it is now
+    excluded_kept: int  # excluded files whose published traces stay
+    rows_of_earlier: int  # read by an earlier kp_batch, in files that are not read now
+    rows_rejected: int  # in the current archive
     rejected_by_code: dict[str, int]  # rows and files
     excess: str | None  # why the run would fail and publish no scores
     unused_profiles: dict[str, str | None]  # see `Plan.unused_profiles`
     cache_by: str  # whose traces share a cache
-    caches: int | None  # how many there are; null: one, or nothing is to be done
-    traces_without_value: int  # of these traces, those that lack a value of `cache_by`
+    caches: int | None  # their number; null: one, or there is nothing to do
+    traces_without_value: int  # traces without a value for `cache_by`
     texts_to_embed: int
     traces_to_replay: int
     traces_to_rescore: int
     traces_to_reweight: int
     traces_to_remove: int
-    loss: Loss | None  # of these: neither pruned nor forgotten
-    pruned: Loss | None  # of these: removed with their files by --prune
-    domains: int  # that have any to rescore
-    largest_domains: dict[str, int]  # by the traces to rescore: those of them that have the most
-    by_domain_and_day: DomainDays | None  # None: not asked for, there may be millions
-    partitions: list[str]  # the days to be rewritten
-    future_partitions: list[str]  # those of them that are after the day of the run
+    loss: Loss | None  # removed traces that are neither pruned nor forgotten
+    pruned: Loss | None  # traces that --prune removes with their files
+    domains: int  # domains with traces to rescore
+    largest_domains: dict[str, int]  # those with the most traces to rescore, and their number
+    by_domain_and_day: DomainDays | None  # None: not asked for; there may be millions of rows
+    partitions: list[str]  # the days to rewrite
+    future_partitions: list[str]  # those after the day of the run
     pending: list[Pending]  # see `Plan.pending`
-    estimated_seconds: float | None  # None where no rates are known for it
+    estimated_seconds: float | None  # None: no rates are known yet
 
     def _parts(self) -> Iterator[Part]:
         yield from plan_parts(self)
@@ -122,7 +122,7 @@ def plan_text(plan: PlanDescription) -> str:
 
 
 def plan_parts(plan: PlanDescription) -> Iterator[Part]:
-    """A described plan for people."""
+    """Yield the parts of a described plan for people."""
     if not plan.pending:
         yield Head(f"nothing to do ({_files(plan) or 'no file changed'})")
         return
@@ -157,13 +157,13 @@ def _facts(plan: PlanDescription) -> Iterator[tuple[str, str]]:
 
 
 def changed_settings(plan: PlanDescription) -> list[str]:
-    """What a plan scores otherwise than the last run, on one line; empty if it scores alike."""
+    """Return the settings that change scores, on one line; empty if none changed."""
     reasons = [reason for reason in plan.reasons if reason.code in _OF_SCORING]
     return [f"settings changed: {for_mail('; '.join(_words(reasons)))}"] if reasons else []
 
 
 def profile_warnings(plan: PlanDescription) -> list[str]:
-    """Of new profiles that weight no trace, one line each."""
+    """Return a line for each new profile that weights no trace."""
     return [
         f"no trace has the domain {printable(name)}"
         + (
@@ -176,13 +176,13 @@ def profile_warnings(plan: PlanDescription) -> list[str]:
 
 
 def future_warnings(plan: PlanDescription, then: str = f"; {_DATED}") -> list[str]:
-    """Of traces that are dated in the future, in one line, with what to do then."""
+    """Return a line about traces that are dated in the future, and what to do then."""
     days = plan.future_partitions
     return [f"traces are dated in the future: {_days(days)}{then}"] if days else []
 
 
 def loss_warnings(plan: PlanDescription) -> list[str]:
-    """Of published traces that go, a line for each cause, unless a limit tells it."""
+    """Return a line for each cause of removed published traces, unless a limit reports them."""
     losses = (
         (plan.loss, "which no file of the archive has any more"),
         (plan.pruned, "with the files that --prune takes out"),
@@ -196,21 +196,21 @@ def loss_warnings(plan: PlanDescription) -> list[str]:
 
 
 def warnings(plan: PlanDescription) -> list[str]:
-    """All warnings about a described plan, one line each; a run itself fails for the last one."""
+    """Return all warnings about a described plan, one line each; the last one fails a run."""
     excess = [f"a run would fail: {printable(plan.excess)}"] if plan.excess else []
     others = [*profile_warnings(plan), *future_warnings(plan), *loss_warnings(plan)]
     return [*others, *excess]
 
 
 def _why(plan: PlanDescription) -> list[str]:
-    """A line for each reason, those about files on one."""
+    """Return a line for each reason; those about files share one."""
     files = _files(plan)
     others = [reason for reason in plan.reasons if not reason.code.startswith("files_")]
     return [*_words(others), *([files] if files else [])]
 
 
 def _words(reasons: Sequence[Reason]) -> list[str]:
-    """The words of the first reasons, and how many more there are."""
+    """Return the words of the first reasons, and how many more there are."""
     more = [f"and {len(reasons) - _REASONS:,} more"] if len(reasons) > _REASONS else []
     return [*(printable(reason.words) for reason in reasons[:_REASONS]), *more]
 
@@ -222,7 +222,7 @@ def _files(plan: PlanDescription) -> str:
 
 
 def _rejected(plan: PlanDescription) -> str:
-    """The rejected rows and files, and the superseded rows."""
+    """Return the counts of rejected rows and files, and of superseded rows."""
     codes = {code: count for code, count in plan.rejected_by_code.items() if code != SUPERSEDED}
     code_counts = ", ".join(f"{code} {count:,}" for code, count in codes.items())
     superseded = plan.rejected_by_code.get(SUPERSEDED, 0)

@@ -1,4 +1,4 @@
--- The files that hold some texts; one that cannot be read, only where no other holds a text.
+-- The files with some texts; an unreadable file only if no other file has the text.
 -- Given: texts (a table of hashes), ledger and facts (see changes.py).
 WITH holders AS NOT MATERIALIZED (
     SELECT text_hash, source_file, status

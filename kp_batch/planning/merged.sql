@@ -1,8 +1,8 @@
--- The old timeline and the new one, merged, of some groups' segments of days: the columns that place a
--- trace. One that has another time, text or group now has two rows: its old one, `removed`, and its new
--- one, `added`. In the order of segments, in each in replay order.
--- A forgotten trace that the old timeline had is a removed row without an id. So its place among those of the
--- very same time is not known: these are `tied` to it.
+-- The old and the new timeline of some groups' segments of days, merged: the columns that place a trace. A
+-- trace with another time, text or group has two rows: its old one, `removed`, and its new one, `added`. Rows
+-- are sorted by segment, then in replay order.
+-- A forgotten trace of the old timeline is a removed row without an id. Its place among traces of the very
+-- same time is therefore unknown: these are `tied` to it.
 -- Given: the schema published (its tables), scores (the published files of these days), segments (see
 -- segments.sql) and diff (see changes.py).
 WITH replaced AS NOT MATERIALIZED (

@@ -1,4 +1,4 @@
-"""Plans the least work whose result equals that of one full run."""
+"""Plan the least work whose result equals that of a full run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
 from kp_batch.warehouse.reasons import Pending, Reason
 from kp_batch.warehouse.run_record import RunCounts, RunRecord, done_runs
 
-# By the name of each step, the count that its time grows with.
+# The count that the time of each step grows with, by the step's name.
 _RATED: Mapping[str, Callable[[RunCounts], int]] = {
     "embed": lambda counts: counts.embedded,
     "replay": lambda counts: counts.replayed,
@@ -49,23 +49,23 @@ _TRACES = (
     *("day", "created_at", "task_domain", "cache_id", "profile_id"),
     *("facts_changed", "replay", "traces"),
 )
-_DOMAINS = 10_000  # of the most traces, with which names are compared
-_COMPARED = 5  # profiles that are compared with them, which takes a fifth of a second each
+_DOMAINS = 10_000  # domains with the most traces, to compare names with
+_COMPARED = 5  # profiles to compare with them, which takes 0.2 s each
 
 
 @dataclass(frozen=True)
 class Workload:
-    """How many traces a run scores anew; by domain and day they are in `staging.workload`."""
+    """How many traces a run scores again; `staging.workload` has them by domain and day."""
 
     replay: int
     rescore: int  # for any reason
     reweight: int  # of these: their weights alone differ
-    days: frozenset[date]  # on which any is rescored
+    days: frozenset[date]  # days with a trace to rescore
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of a run, in paths, ranges and numbers; the rows are in its staging."""
+    """The work of a run as paths, ranges and numbers; its staging has the rows."""
 
     scan: ArchiveScan
     scorer: Scorer
@@ -73,23 +73,24 @@ class Plan:
     estimated_seconds: float | None  # see `_estimated_seconds`
     limit_inputs: LimitInputs = field(default_factory=LimitInputs)
     pruned: Loss = field(default_factory=Loss)
-    texts: MissingEmbeddings = field(default_factory=MissingEmbeddings)  # to be embedded
-    spans: tuple[ReplaySpan, ...] = ()  # to be replayed
-    days: tuple[date, ...] = ()  # to be written anew
-    parts: tuple[WriteTask, ...] = ()  # of these days
-    pending: tuple[Pending, ...] = ()  # what will be published anew; empty: nothing to do
-    reasons: tuple[Reason, ...] = ()  # why
-    # New ones of no trace, with a domain of like name.
+    texts: MissingEmbeddings = field(default_factory=MissingEmbeddings)  # to embed
+    spans: tuple[ReplaySpan, ...] = ()  # to replay
+    days: tuple[date, ...] = ()  # to write
+    parts: tuple[WriteTask, ...] = ()  # the parts of these days
+    pending: tuple[Pending, ...] = ()  # what will be published; empty: nothing to do
+    reasons: tuple[Reason, ...] = ()  # why there is work to do
+    # New profiles of no trace, each with a domain of similar name.
     unused_profiles: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     cache_groups: CacheGroups | None = None  # None: all traces share one, or nothing was compared
 
 
 @step("plan")
 def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
-    """Compare the archive and the settings with the published ones; writes to staging only.
+    """Compare the archive and the settings with the published ones; write to staging only.
 
     Raises:
-        ArchiveError: a text without a vector is only in files that are not read: gone, say.
+        NoTextsError: a text without a vector is only in files that are not read, for example
+            because they are gone.
     """
     done = done_runs(run.snapshot.runs())
     if not run.config.restore_vectors and is_up_to_date(
@@ -100,7 +101,7 @@ def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
 
 
 def _empty_plan(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
-    """The plan of a run with nothing to do."""
+    """Return the plan of a run with nothing to do."""
     _WORKLOAD.to_frame().write_parquet(run.staging.workload)
     counts = cast("RunCounts", done[-1].counts).without_work
     return Plan(scan, scorer, counts, _estimated_seconds(run.config, counts, done))
@@ -109,7 +110,7 @@ def _empty_plan(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunR
 def _plan_of_changes(
     run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]
 ) -> Plan:
-    """The plan of a run that compares the traces with the published ones."""
+    """Return the plan of a run that compares the traces with the published ones."""
     last = done[-1] if done else None
     with open_snapshot(run.snapshot, run.staging) as snapshot:
         rejects_current = not run.published.failed
@@ -165,7 +166,7 @@ def _plan_of_changes(
 
 
 def _stage_profiles(run: Run, snapshot: OpenSnapshot, scorer: Scorer) -> bool:
-    """Stage the table of profiles; returns whether it differs from the published one."""
+    """Stage the table of profiles; return whether it differs from the published one."""
     published = snapshot.scan("profiles").sort("profile_id").collect()
     profiles = scorer.profiles_table()
     profiles.write_parquet(run.staging.table("profiles"))
@@ -175,7 +176,7 @@ def _stage_profiles(run: Run, snapshot: OpenSnapshot, scorer: Scorer) -> bool:
 def _counts(
     run: Run, texts: MissingEmbeddings, workload: Workload, changes: ChangeSet, published: int
 ) -> RunCounts:
-    """The counts of the archive, whose ledger and rejects are staged, and of the work."""
+    """Return the counts of the archive, whose ledger and rejects are staged, and of the work."""
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
@@ -207,10 +208,10 @@ def _counts(
 def _estimated_seconds(
     config: RescoreConfig, counts: RunCounts, done: Sequence[RunRecord]
 ) -> float | None:
-    """The time of a run's steps, each at the rate of the last runs with its encoder that had it.
+    """Estimate a run's time by the rates of its steps in the last runs with its encoder.
 
-    None if there is something to do that no such run ever did. The runs that are done are in the
-    order in which they were published.
+    None if a step has work that no such run ever did. The runs that are done come in the order in
+    which they were published.
     """
     encoder = (config.embedder, config.precision)
     rated = [run for run in done if (run.embedder, run.precision) == encoder and run.counts]
@@ -231,11 +232,11 @@ def _estimated_seconds(
 
 
 def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl.LazyFrame:
-    """All traces that will have a score after the run.
+    """Return all traces that will have a score after the run.
 
     Returns:
-        Those of the timeline one by one, and the others by day, domain and fingerprint, with the
-        columns of `_TRACES`; `traces`: how many.
+        The traces of the timeline one by one. The others are counted by day, domain and
+            fingerprint, with the columns of `_TRACES`; `traces` is the count.
     """
     elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
     as_published = elsewhere.with_columns(
@@ -248,9 +249,9 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
 
 
 def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
-    """Count the traces to replay, rescore and reweight, of `traces_after`.
+    """Count the traces of `traces_after` to replay, rescore and reweight.
 
-    Writes `staging.workload`.
+    It writes `staging.workload`.
     """
     for_other_reasons = pl.col("replay") | pl.col("facts_changed") | scorer.cache_is_stale()
     _, profile_id = assign(scorer.profiles)
@@ -269,11 +270,11 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
 
 
 def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
-    """The new profiles in the run's settings that weight none of `traces_after`.
+    """Return the new profiles in the run's settings that weight none of `traces_after`.
 
     Returns:
-        Their names, but for the built-in ones; the first ones with the domain of the most similar
-        name.
+        Their names without the built-in ones; the first ones with the domain of the most similar
+            name.
     """
     settings, published = run.config.settings, run.published.settings
     if settings["profiles"] == published.get("profiles"):

@@ -1,4 +1,4 @@
-"""Lists the rows and files that are rejected."""
+"""List the rows and files that are rejected."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,33 +25,33 @@ _KEY = ("file_id", "row")
 class Rejected:
     """The numbers of rejected rows and files."""
 
-    rows: int  # that cannot be scored
-    superseded: int  # rows whose id comes again, with other content, later in the archive
+    rows: int  # rows that cannot be scored
+    superseded: int  # rows whose id comes later again with other content
     by_code: Mapping[str, int]  # rows and files with each reason, the most frequent first
-    files: tuple[str, ...]  # those that are unreadable
+    files: tuple[str, ...]  # the unreadable files
 
 
 @dataclass(frozen=True)
 class ReadAnew:
-    """The rows of content that no run which is done has read before."""
+    """The rows of content that no successful run has read before."""
 
     rows: int = 0
     rejected: int = 0
-    by_code: str = ""  # its codes with their numbers, the most frequent first
+    by_code: str = ""  # the codes with their counts, the most frequent first
     example: str = ""  # the first rejected row, in words
 
 
 def stage_rejects(
     run: Run, scan: ArchiveScan, detected: ChangeDetection, *, messages_current: bool
 ) -> bool:
-    """Stage the rows and files of the archive that are rejected; see rejects.sql.
+    """Stage the rejected rows and files of the archive; see rejects.sql.
 
     Args:
-        run: the run, whose id the new ones have.
+        run: the run; new rejects get its id.
         scan: the archive as it is now.
-        detected: the same compared with the published tables.
-        messages_current: whether the published messages are those of this version, and of the JSON
-            in the facts: that of a failed run is in no facts, and vacuum may have dropped it.
+        detected: the archive compared with the published tables.
+        messages_current: whether the published messages fit this version and the JSON in the facts.
+            The JSON of a failed run is not in the facts, and vacuum may have dropped it.
 
     Returns:
         Whether they differ from the published ones.
@@ -86,10 +86,10 @@ def count_rejects(rejects: Path) -> Rejected:
 
 
 def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
-    """Count the rows that a scan has staged and that count, and the rejected ones among them."""
+    """Count the newly staged rows that count, and the rejected ones among them."""
     if not scan.facts:
         return ReadAnew()
-    # A cut file that has lost traces is read, but its last content counts.
+    # A cut file that has lost traces is read, but its earlier content counts.
     files = pl.scan_parquet(run.staging.table("files"), glob=False)
     facts = pl.scan_parquet([*scan.facts], glob=False).select("file_id", "row", "reasons")
     facts = facts.join(files, on="file_id", how="semi").join(
@@ -110,14 +110,14 @@ def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
 
 
 def _read_before(run: Run) -> pl.LazyFrame:
-    """The contents of runs that are done, whatever was rolled back or pruned since."""
+    """Return the contents that successful runs have read, including rolled-back and pruned ones."""
     done = run.snapshot.scan("runs").filter(status="done")
     files = done.select(pl.col("inputs").str.json_decode(_INPUTS).list.explode()).unnest("inputs")
     return files.select(content=content_of("file_id")).drop_nulls().unique()
 
 
 def _raw(run: Run, scan: ArchiveScan) -> pl.LazyFrame:
-    """The JSON of rejected rows, of all content that was ever read."""
+    """Return the JSON of rejected rows, of all content that was ever read."""
     facts = [run.snapshot.scan("facts")]
     if scan.facts:
         facts.append(pl.scan_parquet([*scan.facts], glob=False))
@@ -126,9 +126,9 @@ def _raw(run: Run, scan: ArchiveScan) -> pl.LazyFrame:
 
 
 def _with_raw(rejected: pl.LazyFrame, raw: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Add their JSON to the rejected rows, in their order, at most a part at a time.
+    """Add the JSON to the rejected rows, in their order, at most a part at a time.
 
-    DuckDB would hold the JSON of 2,048 rows at once, each of them up to a megabyte.
+    DuckDB would hold the JSON of 2,048 rows at once, and each may have a megabyte.
     """
     sizes = raw.select(*_KEY, size=pl.col("raw").str.len_bytes() // (PART_BYTES // PART_ROWS))
     sized = rejected.select(_KEY).join(sizes, on=_KEY, how="left", maintain_order="left")

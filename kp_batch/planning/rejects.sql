@@ -1,7 +1,6 @@
--- The rejected rows and files of the archive as it is now, in its order: unreadable files, rows that
--- cannot be scored, and rows whose id comes again, with other content, later in the archive. A row of
--- the same content that is published keeps the run that rejected it, and its message unless messages
--- have changed.
+-- The rejected rows and files of the current archive, in its order: unreadable files, rows that cannot be
+-- scored, and rows whose id comes later again with other content. A row whose content is published keeps
+-- the run that rejected it. It also keeps its message, unless messages have changed.
 -- Given: the schema published (its tables), ledger, contents, changed_contents, touched_ids,
 -- duplicates and facts (see changes.py), and the variables rejected (a path) and messages_current.
 COPY (
@@ -45,7 +44,7 @@ COPY (
         JOIN contents USING (file_id)
         WHERE content_hash <> last_content OR last_availability = 0
         UNION ALL
-        -- Rows of ids that are not touched are still superseded.
+        -- Rows of untouched ids stay superseded.
         SELECT source_file, "row", trace_id, task_domain, reasons, message, file_id
         FROM published.rejects
         SEMI JOIN unchanged_contents USING (source_file, file_id)

@@ -31,19 +31,19 @@ from kp_batch.warehouse.reasons import (
 )
 from kp_batch.warehouse.run_record import RunRecord, last_done
 
-NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
-# The versions that another kp_batch may change.
+NO_FINGERPRINT = "none"  # encoder_id and cache_id without an encoder
+# The versions that a newer kp_batch may change.
 FORMULAS = {
     "facts": FACTS_VERSION,
     "encoder": ENCODER_VERSION,
     "replay": REPLAY_VERSION,
     "scoring": SCORING_VERSION,
 }
-MESSAGES = {"messages": MESSAGES_VERSION}  # likewise, without effect on scores
+MESSAGES = {"messages": MESSAGES_VERSION}  # the same, without effect on scores
 
 
 def without_encoder(warehouse: Path, so_that: str) -> KpBatchError:
-    """The error of what needs vectors, where no encoder made any."""
+    """Return the error for work that needs vectors, if no encoder made any."""
     return KpBatchError(
         f"the scores in {shown(warehouse)} were computed without an encoder, so {so_that}; run the "
         "archive with an --embedder first",
@@ -65,7 +65,7 @@ class Scorer:
 
         Raises:
             EncoderError: a model's files are missing.
-            SettingError: it has to restore vectors without a model.
+            SettingError: vectors cannot be restored without a model.
         """
         encoder = load_encoder(run.config.embedder, run.config.precision)
         if run.config.restore_vectors and not encoder:
@@ -79,7 +79,7 @@ class Scorer:
     def as_published(cls, run: Run) -> "Scorer":
         """Make the scorer of a run with the encoder of the published scores, without its model.
 
-        Where there is no score, it is the encoder of the settings.
+        If there are no scores, it has the encoder of the settings.
         """
         last = last_done(run.snapshot.runs())
         encoder_id = next(iter(last.fingerprints["encoder_id"]), None) if last else None
@@ -93,7 +93,7 @@ class Scorer:
 
     @property
     def has_encoder(self) -> bool:
-        """Whether novelty comes from vectors."""
+        """Whether novelty is computed from vectors."""
         return self.encoder_id != NO_FINGERPRINT
 
     def replay_is_stale(self) -> pl.Expr:
@@ -105,14 +105,14 @@ class Scorer:
         return (pl.col("cache_id") != self.cache_id).fill_null(value=False)
 
     def novelty_is_stale(self) -> pl.Expr:
-        """Whether its novelty has to be computed anew, whatever traces its window holds."""
+        """Whether its novelty must be computed again, whatever its window holds."""
         stale = pl.col("encoder_id") != self.encoder_id
         if self.has_encoder:
             stale |= ~pl.col("cache_id").str.ends_with(f"-v{REPLAY_VERSION}")
         return stale.fill_null(value=False)
 
     def profiles_table(self) -> pl.DataFrame:
-        """The table of profiles: each once, with the times from which it holds."""
+        """The table of profiles: each once, with the times from which it applies."""
         rows = [
             {
                 "profile_id": version.profile.profile_id,
@@ -126,12 +126,12 @@ class Scorer:
         return profiles.group_by(columns).agg(times).cast(PROFILES).sort("profile_id")
 
     def rescore(self, rows: pl.LazyFrame, run_id: str) -> pl.LazyFrame:
-        """Score the rows that need it, and select the columns of `SCORES` of all.
+        """Score the rows that need it, and select the columns of `SCORES` of all rows.
 
         Args:
-            rows: the columns of `SCORES`, with novelty up to date, and the bools `replayed` and
+            rows: the columns of `SCORES` with current novelty, and the bools `replayed` and
                 `facts_changed`.
-            run_id: of the run that scores them.
+            run_id: the id of the run that scores them.
         """
         profile, profile_id = assign(self.profiles)
         reweighted = pl.col("profile_id").ne_missing(profile_id)
@@ -162,7 +162,7 @@ class Scorer:
 
 
 def is_up_to_date(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord | None) -> bool:
-    """Whether the run has nothing to do, which is known without reading a trace.
+    """Whether the run has nothing to do, which is decided without reading a trace.
 
     The last run saw the same contents of the archive and wrote the same messages of rejects, and no
     score is stale.
@@ -173,9 +173,9 @@ def is_up_to_date(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord |
 
 
 def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
-    """Whether no published score is stale, by the record of the last run alone.
+    """Whether no published score is stale, judged by the record of the last run alone.
 
-    It had the same settings, and its scores have the ids that scores get now.
+    That run had the same settings, and its scores have the ids that scores would get now.
     """
     return (
         last is not None
@@ -201,7 +201,7 @@ def change_reasons(
 
     Returns:
         The settings that differ, then the formulas and the model's files, then the changes of the
-        archive's files: `files_new` and so on, with their numbers as `new`.
+            archive's files: `files_new` and so on, with the count as `new`.
     """
     if last is None:
         yield Reason("new_warehouse", "a new warehouse")
@@ -230,7 +230,7 @@ def same_messages(last: RunRecord | None) -> bool:
 
 
 def _model_files(scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
-    """No published score was computed with the model's files, though its name is the same."""
+    """Yield a reason if the model has the same name but other files than every published score."""
     published = [_without_version(encoder_id) for encoder_id in last.fingerprints["encoder_id"]]
     current = _without_version(scorer.encoder_id)
     if published and current not in published:

@@ -1,31 +1,32 @@
-"""Decides which traces are replayed, and stages the days on which anything differs.
+"""Decide which traces to replay, and stage the days on which anything differs.
 
-A late trace changes the windows of the later traces of its group: to be replayed are those whose
-window in the cache holds other traces than before. At first only the columns that place a trace are
-read, of the days around the changes; then full rows, of the days that hold a trace which is
-replayed or has changed.
+A late trace changes the windows of the later traces of its group. A trace must be replayed if its
+window in the cache contains other traces than before. First, only the columns that place a trace
+are read, for the days around the changes. Then full rows are read, for the days with a replayed or
+changed trace.
 
 The window of a trace is a contiguous run of the traces before it, and its novelty depends on
-nothing else. So the positions of the added and removed traces decide, without any vector.
+nothing else. So the positions of added and removed traces decide, without any vector.
 
-**Theorem.** Merge the old timeline and the new one, in replay order: a trace that stays has one
-row; one with another time, group or text has two, one where it is removed and one where it is
-added. A trace that stays has to be replayed if and only if
+**Theorem.** Merge the old and the new timeline in replay order. A trace that stays has one row. A
+trace with another time, group or text has two: one where it is removed and one where it is added. A
+trace that stays must be replayed if and only if
 
-1. its new window holds an added trace: the last one added before it is at the window's start or
-   behind it; or
-2. its old window held a removed trace: the last one removed before it was, likewise; or
-3. its new window has another length than its old one.
+1. its new window contains an added trace: the last one added before it is at the start of the
+   window or after it; or
+2. its old window contained a removed trace: the same for the last one removed before it; or
+3. its new window and its old one differ in length.
 
-*Proof.* If its windows are equal, none of the three is true. If neither 1 nor 2 is, all traces of
-the new window are in the old timeline, and all of the old window in the new one: both are runs of
-the traces that stay, which end just before this one. If they are of equal length, they are equal.
+*Proof.* If the two windows are equal, none of the three is true. If neither 1 nor 2 is true, all
+traces of the new window are in the old timeline, and all of the old window in the new one: both are
+runs of the traces that stay, and end just before this one. If they also have the same length, they
+are equal.
 
-With the same size and ttl, 3 implies 1 or 2; it decides where the cache has others now. The last
-one added and the last one removed are running maxima: one pass with bounded memory decides.
+With the same size and ttl, 3 implies 1 or 2; it decides if the cache has other settings now. The
+last added and the last removed trace are running maxima: one pass with bounded memory decides.
 
-A trace that was forgotten since is a removed one without an id, a tombstone: its time places it
-behind all others of that time, which are replayed, whatever their windows held.
+A trace that has been forgotten is a removed one without an id, a tombstone. Its time places it
+after all others of that time. These are replayed, whatever their windows contained.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -49,12 +50,12 @@ from kp_batch.schemas import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMES
 from kp_batch.vectors import Bools, Int64s
 from kp_batch.warehouse.staging import Staging
 
-_STARTS_AT_ONCE = 524_288  # rows of which two columns are read
-# Rows at a time: their ids may have 10,000 letters.
+_STARTS_AT_ONCE = 524_288  # rows to read at once, of two columns
+# Rows to read at once: ids may have 10,000 letters.
 _ROWS_AT_ONCE = 16_384
-# Traces replayed at once: their vectors are 50 MB at 384 dimensions.
+# Traces to replay at once: their vectors take 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
-# A trace as it is now, its published columns, and the work on it.
+# The current columns of a trace, its published ones, and the work on it.
 TIMELINE = pl.Schema(
     {
         **{name: dtype for name, dtype in SCORES.items() if name != "date"},
@@ -62,25 +63,25 @@ TIMELINE = pl.Schema(
         "replay": pl.Boolean,
     }
 )
-_UNLIKE = {"trace_id", "nearest_trace_id", "text_hash", "content_hash"}  # in each row
+_UNLIKE = {"trace_id", "nearest_trace_id", "text_hash", "content_hash"}  # differ in every row
 _REPEATED = [name for name, dtype in TIMELINE.items() if dtype == pl.String and name not in _UNLIKE]
 _OWN = (*OWN_COLUMNS, "source_file", "cache_group")
 _SCORED = (*NOVELTY, *SCORED_COLUMNS)
-# The columns that place a trace, one group after the other, in each in replay order.
+# The columns that place a trace, sorted by group, then in replay order.
 REPLAY = pl.Schema(
     {
         "trace_id": pl.String,
         "created_at": TIMESTAMP,
         "text_hash": pl.String,
         "start": pl.Int64,  # the first row of its window
-        "replay": pl.Boolean,  # else it is only in windows of others
+        "replay": pl.Boolean,  # false: it is only in others' windows
     }
 )
-# `window_changed`: it is replayed for that alone.
+# `window_changed`: the only reason why it is replayed.
 _WINDOW_ROWS = pl.Schema({**REPLAY, "window_changed": pl.Boolean})
 
 _NO_DAYS = '(SELECT NULL::VARCHAR AS cache_group, NULL::DATE AS day, 0 AS "rows" WHERE false)'
-# Where all traces share a cache, the counts are known already.
+# If all traces share a cache, the counts are known already.
 _BY_DAY = "(SELECT NULL AS cache_group, * FROM rows_by_day)"
 _CHANGED_GROUPS = """(
     SELECT cache_group FROM diff WHERE NOT in_place
@@ -95,17 +96,17 @@ _NO_TRACES = "(SELECT '' AS trace_id WHERE false)"
 
 @dataclass(frozen=True)
 class MergedRows:
-    """Rows of a merged timeline, one segment of it after the other, in each in replay order.
+    """Rows of a merged timeline, sorted by segment, then in replay order.
 
-    A segment is of one group; no window reaches from one into another. All arrays have shape (n,).
+    A segment belongs to one group, and no window crosses segments. All arrays have shape (n,).
     """
 
     segment: Int64s  # equal within a segment
     time: Int64s  # microseconds
     added: Bools  # only in the new timeline
     removed: Bools  # only in the old timeline
-    old_size: Int64s  # of its window when it was replayed last
-    other_cache: Bools  # whether that was with a cache of another size or ttl
+    old_size: Int64s  # of its window at the last replay
+    other_cache: Bools  # whether that replay had a cache of another size or ttl
 
 
 @dataclass(frozen=True)
@@ -113,27 +114,27 @@ class NewWindows:
     """The windows of some rows of the new timeline; positions count from 0, over all segments."""
 
     start: Int64s  # position of the first row of each window
-    changed: Bools  # whether it holds others than when the row was replayed last
+    changed: Bools  # whether it differs from the last replay
 
 
 class WindowComparison:
-    """Compares the new windows of a merged timeline with the old ones, batch by batch.
+    """Compare the new windows of a merged timeline with the old ones, batch by batch.
 
     Args:
-        size: the cache's capacity; 0 where there is none, and all windows are empty.
-        ttl: its time to live, None for no limit.
+        size: the cache's capacity; 0 without a cache: all windows are empty.
+        ttl: its time to live; None for no limit.
     """
 
     def __init__(self, size: int, ttl: timedelta | None) -> None:
         self._size, self._ttl = size, ttl
         self._segment: int | None = None
-        self._rows = self._old_rows = 0  # so far, of the new and of the old timeline
-        self._first = self._old_first = 0  # where the segment begins in these
+        self._rows = self._old_rows = 0  # rows so far, in the new and the old timeline
+        self._first = self._old_first = 0  # where the segment begins in each
         self._last_added = self._last_removed = -1
-        self._times = np.empty(0, dtype=np.int64)  # of the last rows, for windows with a ttl
+        self._times = np.empty(0, dtype=np.int64)  # times of the last rows, for windows with a ttl
 
     def compare(self, rows: MergedRows) -> NewWindows:
-        """Compare the windows of the next rows; removed ones have none."""
+        """Compare the windows of the next rows; removed rows have none."""
         position = _count_before(~rows.removed, self._rows)
         old_position = _count_before(~rows.added, self._old_rows)
         begins = rows.segment != np.concatenate([rows.segment[:1] - 1, rows.segment[:-1]])
@@ -159,8 +160,8 @@ class WindowComparison:
         return NewWindows(start, np.asarray(changed, dtype=np.bool_))
 
     def _starts(self, times: Int64s, first: Int64s) -> Int64s:
-        """Where the windows of the next rows of the new timeline begin."""
-        earlier = self._rows - len(self._times)  # position of the first time that is known
+        """Return where the windows of the next rows of the new timeline begin."""
+        earlier = self._rows - len(self._times)  # position of the first known time
         all_times = np.concatenate([self._times, times])
         own = slice(len(self._times), None)
         bounds = np.concatenate([np.zeros(len(self._times), dtype=np.int64), first - earlier])
@@ -171,25 +172,25 @@ class WindowComparison:
 
 
 def _count_before(rows: Bools, before: int) -> Int64s:
-    """How many of some rows come before each row, and before all of them."""
+    """Count the given rows before each row, and before all of them."""
     return np.asarray(before + np.cumsum(rows) - rows, dtype=np.int64)
 
 
 def _last(rows: Bools, positions: Int64s, before: int) -> Int64s:
-    """The position of the last of some rows up to each row; a running maximum."""
+    """Return the position of the last given row up to each row: a running maximum."""
     return np.maximum.accumulate(np.where(rows, positions, before))
 
 
 def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bools:
-    """Find the rows that take part in the replay: those to replay, and those in their windows.
+    """Find the rows that take part in the replay: the rows to replay, and those in their windows.
 
-    A row does if the next window to be replayed has begun; since starts ascend, that is the window
-    of the next row to be replayed: a running minimum from the end.
+    A row takes part if the window of the next row to replay has begun, because starts ascend. That
+    is a running minimum from the end.
 
     Args:
-        timeline: `start`, the first row of each row's window, ascending; and `replay`, whether it
-            is to be replayed.
-        at_once: so many rows are read at a time.
+        timeline: `start`, the first row of each row's window, ascending; and `replay`, whether to
+            replay it.
+        at_once: how many rows to read at once.
 
     Returns:
         bool, shape (rows of the timeline,).
@@ -211,7 +212,7 @@ def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bo
 class ReplaySpan:
     """Rows `first` to `last` (excluded) of those that take part in the replay.
 
-    The window of the first one to be replayed begins at `warm`.
+    The window of its first row to replay begins at `warm`.
     """
 
     warm: int
@@ -220,7 +221,7 @@ class ReplaySpan:
 
     @property
     def rows(self) -> int:
-        """How many rows it has, its warm-up among them."""
+        """How many rows it has, including its warm-up."""
         return self.last - self.warm
 
     def read(self, staging: Staging) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -235,12 +236,12 @@ class ReplaySpan:
 def spans(rows: pl.LazyFrame, limit: int) -> tuple[ReplaySpan, ...]:
     """Cut rows that all take part in the replay into spans of at most `limit` rows.
 
-    So the work of a span is bounded, however far apart its rows are in the timeline.
+    This bounds the work of a span, however far apart its rows are in the timeline.
 
     Args:
-        rows: `start`, the first row of each row's window, ascending; and `replay`, whether it is to
-            be replayed.
-        limit: the length of a span, its warm-up aside.
+        rows: `start`, the first row of each row's window, ascending; and `replay`, whether to
+            replay it.
+        limit: the length of a span without its warm-up.
     """
     replayed = rows.with_row_index("row").filter("replay")
     bounds = replayed.group_by(pl.col("row") // limit).agg(
@@ -254,17 +255,17 @@ def spans(rows: pl.LazyFrame, limit: int) -> tuple[ReplaySpan, ...]:
 class Timeline:
     """The days on which anything differs, in time order: `staging.timeline`.
 
-    `staging.replay` holds the traces that take part in the replay, if there are spans.
+    If there are spans, `staging.replay` contains the traces that take part in the replay.
     """
 
-    days: frozenset[date]  # whose traces it holds, all of them
-    spans: tuple[ReplaySpan, ...]  # of the rows of `staging.replay`
+    days: frozenset[date]  # the days, with all of their traces
+    spans: tuple[ReplaySpan, ...]  # spans of rows of `staging.replay`
 
 
 def affected_timeline(
     run: Run, detected: ChangeDetection, scorer: Scorer, published: pl.DataFrame
 ) -> Timeline:
-    """Find the traces to replay, and stage the days that hold them or any other that differs.
+    """Find the traces to replay, and stage their days and all others that differ.
 
     The ids of the published scores are those of `OpenSnapshot.fingerprints`.
     """
@@ -286,7 +287,7 @@ def affected_timeline(
 def _stage_window_rows(
     run: Run, detected: ChangeDetection, scorer: Scorer, published: pl.DataFrame
 ) -> bool:
-    """Stage the traces around the changes, and which are replayed; returns whether any is."""
+    """Stage the traces around the changes, and which to replay; return whether there are any."""
     days = _segments(run, detected, scorer, published)
     if not days:
         return False
@@ -305,14 +306,14 @@ def _stage_window_rows(
 
 
 def _scores(run: Run, detected: ChangeDetection, days: Iterable[date]) -> SQL:
-    """The published scores of some days; none where each trace is in another group than it was."""
+    """Return the published scores of some days; none if every trace is in another group now."""
     return detected.snapshot.scores_of([] if run.regroups else days)
 
 
 def _segments(
     run: Run, detected: ChangeDetection, scorer: Scorer, published: pl.DataFrame
 ) -> list[date]:
-    """Find the segments around the changes, see segments.sql; returns their days."""
+    """Find the segments around the changes, see segments.sql; return their days."""
     snapshot = detected.snapshot
     stale = published.filter(scorer.replay_is_stale()).get_column("day").unique().to_list()
     if not (stale or detected.changes.days or run.has_tombstones):
@@ -327,7 +328,7 @@ def _segments(
 
 
 def _counts(run: Run, *, is_stale: bool) -> SQL:
-    """How many published traces each group has on each day; none where each is in another now."""
+    """Return how many published traces each group has by day; none if all groups differ now."""
     if run.regroups:
         return statement(_NO_DAYS)
     if not run.config.cache_by:
@@ -385,21 +386,21 @@ def _stage_timeline(
 def _unordered(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
     """Let the instance of a connection read rows in any order, for a query that sorts them.
 
-    To keep the order of a million wide rows until they are sorted, a gigabyte was too little.
+    Keeping the order of a million wide rows until the sort took more than a gigabyte.
     """
     connection.execute("SET preserve_insertion_order = false")
     try:
         yield
     finally:
-        with suppress(duckdb.Error):  # after one that left the instance unusable
+        with suppress(duckdb.Error):  # after an error that left the instance unusable
             connection.execute("RESET preserve_insertion_order")
 
 
 def _stage_replay(run: Run) -> bool:
-    """Stage the rows that take part in the replay; returns whether any does."""
+    """Stage the rows that take part in the replay; return whether there are any."""
     window_rows = pl.scan_parquet(run.staging.window_rows, glob=False)
     takes_part = rows_in_replay(window_rows)
-    most = rows_in_part([run.staging.window_rows])  # since ids may be long
+    most = rows_in_part([run.staging.window_rows])  # because ids may be long
     taken = latest = 0
     with parquet_batches(run.staging.replay, REPLAY, RANGE_ROWS) as replay:
         for first in range(0, len(takes_part), most):
@@ -413,8 +414,8 @@ def _stage_replay(run: Run) -> bool:
                 .filter(pl.Series(part))
             )
             position = first + np.flatnonzero(part)
-            left_out = position - np.arange(taken, taken + len(rows))  # rows before it
-            # The window of a row that is not replayed may lack rows: its start is of no use.
+            left_out = position - np.arange(taken, taken + len(rows))  # left-out rows before each
+            # The window of a row that is not replayed may lack rows: its start is meaningless.
             start = np.maximum.accumulate(
                 np.maximum(rows.get_column("start").to_numpy() - left_out, latest)
             )

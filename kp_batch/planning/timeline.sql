@@ -1,7 +1,7 @@
--- The traces of some days as they are now, in time order, each with its published columns.
+-- The current traces of some days, in time order, each with its published columns.
 -- `facts_changed`: its own facts differ.
 -- Given: scores (the published files of these days), current, diff and unchanged (see changes.py), and
--- replayed (the ids of traces that are replayed, besides those that are new or replaced).
+-- replayed (the ids of traces to replay, in addition to new or replaced ones).
 WITH old AS NOT MATERIALIZED (
     FROM $scores
 )

@@ -1,6 +1,6 @@
-"""Cuts the days that are written anew into parts of bounded size.
+"""Cut the days to write into parts of bounded size.
 
-A part has so many rows, or fewer where rows are large.
+A part has a fixed number of rows, or fewer if the rows are large.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from kp_batch.runs.run import Run
 from kp_batch.steps.step import cut
 
 PART_ROWS = 65_536
-# Of a part, uncompressed: the rows of tiny traces take less, ids of 10,000 letters far more.
+# Bytes of a part, uncompressed: rows of tiny traces take less, ids of 10,000 letters far more.
 PART_BYTES = 64 << 20
-_FULL = 1 << 30  # the size of a full part; days differ in how many of their rows fill one
+_FULL = 1 << 30  # the size of a full part; how many rows fill one depends on the day
 
-Rows = tuple[int, int]  # from the first to the last one, which is excluded
+Rows = tuple[int, int]  # first and last row; the last is excluded
 
 
 def rows_in_part(paths: Iterable[str | Path]) -> int:
-    """How many rows of some Parquet files make a part: by their mean size, and at least one."""
+    """Return how many rows of some Parquet files make a part, by their mean size; at least one."""
     import pyarrow.parquet as pq
 
     groups = [
@@ -38,12 +38,12 @@ def rows_in_part(paths: Iterable[str | Path]) -> int:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Some days to be written anew, or some rows of a large one."""
+    """Some days to write, or some rows of a large day."""
 
-    name: str  # of its files; the names of a day's parts sort as their rows do
-    on_timeline: bool  # whether its rows are on the timeline, or as published
-    paths: tuple[str | Path, ...]  # of the files with its rows, and others perhaps
-    ranges: tuple[Rows, ...]  # of these files' rows, one file after the other, ascending
+    name: str  # the name of its files; names of a day's parts sort like their rows
+    on_timeline: bool  # whether its rows are on the timeline, rather than as published
+    paths: tuple[str | Path, ...]  # the files with its rows, perhaps among others
+    ranges: tuple[Rows, ...]  # its rows, counted through these files, ascending
 
     @property
     def rows(self) -> int:
@@ -59,7 +59,7 @@ class _Day:
     first: int
     last: int
     on_timeline: bool
-    most: int  # rows of a part
+    most: int  # rows in a part
 
 
 def cut_into_tasks(
@@ -73,10 +73,10 @@ def cut_into_tasks(
 
     Args:
         run: the run.
-        days: to be written anew, ascending.
+        days: the days to write, ascending.
         published: the files of each published day, in the order of their rows.
-        counts: how many rows each of these has.
-        on_timeline: the days whose rows are on the timeline; one may have lost them all.
+        counts: the number of rows in each of these files.
+        on_timeline: the days whose rows are on the timeline; a day may have lost all of them.
     """
     ranges = _ranges(run)
     timeline = (run.staging.timeline,)
@@ -101,13 +101,13 @@ def cut_into_tasks(
 
 
 def _share(piece: tuple[_Day, int]) -> int:
-    """How much of a part, of `_FULL`, a piece takes with the rows before it."""
+    """Return the share of a part, of `_FULL`, that a piece takes with the rows before it."""
     day, rows = piece
     return rows * _FULL // day.most
 
 
 def _with_gaps(pieces: Iterable[_Day]) -> Iterator[tuple[_Day, int]]:
-    """Each piece with its rows and those between it and the one before, which are read, too."""
+    """Yield each piece with its rows, and those since the previous one, which are read, too."""
     end: int | None = None
     for piece in pieces:
         begin = piece.first if end is None or not piece.on_timeline else end
@@ -116,7 +116,7 @@ def _with_gaps(pieces: Iterable[_Day]) -> Iterator[tuple[_Day, int]]:
 
 
 def _ranges(run: Run) -> dict[date, Rows]:
-    """Which rows of the timeline each day has."""
+    """Return which rows of the timeline each day has."""
     timeline = pl.scan_parquet(run.staging.timeline, glob=False)
     days = timeline.select(day=pl.col("created_at").dt.date()).with_row_index()
     bounds = days.group_by("day").agg(first=pl.col("index").min(), rows=pl.len())
@@ -135,7 +135,7 @@ def _part(name: str, pieces: Sequence[_Day]) -> WriteTask:
         paths, ranges = pieces[0].paths, [(piece.first, piece.last) for piece in pieces]
     else:
         paths = tuple(path for piece in pieces for path in piece.paths)
-        # All rows before a piece are of days that end there.
+        # All rows before a piece belong to days that end there.
         bases = accumulate((piece.last for piece in pieces), initial=0)
         ranges = [
             (base + piece.first, base + piece.last)
@@ -145,7 +145,7 @@ def _part(name: str, pieces: Sequence[_Day]) -> WriteTask:
 
 
 def _joined(ranges: Iterable[Rows]) -> Iterator[Rows]:
-    """Join ranges that touch."""
+    """Join adjacent ranges."""
     open_range: Rows | None = None
     for first, last in ranges:
         if open_range and first != open_range[1]:

@@ -1,4 +1,4 @@
-"""Keeps a project's file from bringing back what a rollback undid."""
+"""Keep a project's file from bringing back what a rollback undid."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from kp_batch.text import printable
 from kp_batch.warehouse.reasons import Reason, RolledBack, in_words, setting_changes
 from kp_batch.warehouse.run_record import last_done
 
-_OF = {"weights": "profiles", "audit": "audits"}  # the settings of which one entry differs
+_OF = {"weights": "profiles", "audit": "audits"}  # settings that change by entry
 
 
 def check_rolled_back(run: Run) -> None:
-    """Refuse a run under a project that would bring back what the last run, a rollback, undid.
+    """Refuse a run whose project would bring back what the last run, a rollback, undid.
 
     Raises:
-        SettingError: it names the lines of the file that would.
+        SettingError: lines of the file would; it names them.
     """
     project = run.config.project
     if project is None or run.config.ignore_rollback:
@@ -38,12 +38,12 @@ def check_rolled_back(run: Run) -> None:
 def bringing_back(
     config: RescoreConfig, published: Mapping[str, Any], undone: Iterable[Reason]
 ) -> list[str]:
-    """The settings of a project that are those which a rollback undid, each with its line.
+    """Return the project's settings that a rollback undid, each with its line.
 
     Args:
-        config: of the project.
+        config: the project's.
         published: the settings since the rollback.
-        undone: its changes; `old` is what it undid.
+        undone: the changes of the rollback; `old` is what it undid.
     """
     project = config.project
     if project is None:

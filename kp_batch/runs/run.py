@@ -30,10 +30,10 @@ class Run:
     config: RescoreConfig
     run_id: str
     started_at: datetime
-    published: Manifest  # when it began
-    candidate: Candidate  # the tables that it builds upon, and what it has changed of them
+    published: Manifest  # as published when it began
+    candidate: Candidate  # the tables that it builds upon, with its changes
     staging: Staging
-    is_temporary: bool = False  # whether its warehouse is gone at its end: nobody can ask it
+    is_temporary: bool = False  # whether its warehouse is removed at the end
 
     @classmethod
     def begin(
@@ -44,13 +44,13 @@ class Run:
         *,
         is_temporary: bool = False,
     ) -> "Run":
-        """A new run, named by its start.
+        """Begin a new run, named by its start.
 
         Args:
             config: its settings, complete.
             now: the time, in UTC.
             staging: its working files; by default inside the warehouse, on its disk.
-            is_temporary: whether its warehouse is gone at its end.
+            is_temporary: whether its warehouse is removed at the end.
         """
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest({}, {})
@@ -60,27 +60,27 @@ class Run:
 
     @cached_property
     def snapshot(self) -> PublishedSnapshot:
-        """The tables that it builds upon, with what it has changed of them."""
+        """The tables that it builds upon, with its changes."""
         return self.candidate.snapshot(self.published.settings, failed=self.published.failed)
 
     @property
     def forgets(self) -> bool:
-        """Whether it forgets traces: their ids are staged."""
+        """Whether it forgets traces; their ids are staged."""
         return self.staging.to_forget.exists()
 
     @property
     def has_tombstones(self) -> bool:
-        """Whether published scores were replayed with traces that were forgotten since."""
+        """Whether published scores were replayed with traces that have been forgotten."""
         return bool(self.snapshot.files("tombstones"))
 
     @property
     def keeps_settings(self) -> bool:
-        """Whether its settings are those that are published."""
+        """Whether its settings are the published ones."""
         return self.config.settings == self.published.settings
 
     @property
     def regroups(self) -> bool:
-        """Whether traces share their caches with others than is published."""
+        """Whether traces share caches differently than in the published scores."""
         return self.config.settings["cache_by"] != self.published.settings.get("cache_by")
 
     @property
@@ -91,23 +91,23 @@ class Run:
 
     @property
     def where_rejects_are(self) -> str:
-        """Where a user finds all rows and files that it rejects, in words."""
+        """Where a user finds all rejected rows and files, in words."""
         if self.is_temporary:
             return "`rejects` lists all of them"
         return f"a run lists all of them: {self.rejects_command}"
 
     @property
     def rejects_command(self) -> str:
-        """The command that shows the rows and files that it rejects."""
+        """The command that shows the rejected rows and files."""
         return f"kp-batch sql 'FROM rejects' --warehouse {quote(shown(self.config.warehouse))}"
 
 
 def effective_config(config: RescoreConfig) -> RescoreConfig:
-    """The config, completed by the warehouse unless a project does: its settings and archive.
+    """Return the config with the settings and archive of the warehouse, unless a project has them.
 
     Raises:
-        WarehouseError: it is another warehouse, no archive is given and no run is done, or what is
-            published cannot be read.
+        WarehouseError: it is another warehouse, what is published cannot be read, or no archive is
+            given and no run is done.
     """
     manifest = read_manifest(config.warehouse)
     check_manifest(manifest, config.warehouse, config.warehouse_id)
@@ -115,10 +115,10 @@ def effective_config(config: RescoreConfig) -> RescoreConfig:
 
 
 def _with_archive(config: RescoreConfig) -> RescoreConfig:
-    """The config with an archive: unless given, that of the last run.
+    """Return the config with an archive: the given one, the last run's, or the project's.
 
-    A project leaves nothing to its own warehouse; into a new one of another name goes its archive,
-    and into others as well what it excludes of that.
+    The project's own warehouse ignores the last run's. The project's exclusions apply if the
+    archive is the project's.
     """
     project = config.project.values if config.project else {}
     own = tuple(project.get("archive", ()))
@@ -137,7 +137,7 @@ def _with_archive(config: RescoreConfig) -> RescoreConfig:
 
 
 def _no_archive(config: RescoreConfig, last: Sequence[str]) -> str:
-    """What is said where no archive is given; the last run's may be meant."""
+    """Return the error if no archive is given; it may name the last run's."""
     if config.project:
         line = f"archive = {json.dumps([*last] or ['ARCHIVE'], ensure_ascii=False)}"
         was = ", that of the last run" if last else ""
@@ -152,16 +152,16 @@ def _no_archive(config: RescoreConfig, last: Sequence[str]) -> str:
 
 
 def last_archive(snapshot: PublishedSnapshot) -> tuple[str, ...]:
-    """The archive of the last run that is done; empty where none is."""
+    """Return the archive of the last run that is done; empty without one."""
     last = last_done(snapshot.runs())
     return tuple(last.config["archive"]) if last else ()
 
 
 def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:
-    """The settings of the last run that is done, with a note for another.
+    """Return the settings of the last run that is done, with a note for another run.
 
     Raises:
-        WarehouseError: it is no warehouse, or no run is done.
+        WarehouseError: it is not a warehouse, or no run is done.
     """
     last = last_done(published(warehouse).runs())
     if last is None:

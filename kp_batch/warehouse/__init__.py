@@ -1,1 +1,1 @@
-"""Scores to tables, which version of them is published, and the records of the runs."""
+"""Scores to tables, which version of them is published, and the records of runs."""

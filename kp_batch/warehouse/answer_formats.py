@@ -1,4 +1,4 @@
-"""A query's answer: as a table, as a line for each value, as CSV, as JSON, or as a frame."""
+"""The answer to a query: as a table, a line for each value, CSV, JSON, or a frame."""
 
 import json
 import math
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 _ROWS_AT_ONCE = 10_000
-# DuckDB does not find a macro that is called like a view, or a view that is called like a macro.
+# DuckDB's errors when a macro is named like a view, or a view is called like a macro.
 _NOT_FOUND = re.compile(r"""(?:name|column|Function) "?(\w+)"? (?:does|was|not|is)""")
-# Types that Polars does not read, or as bytes, or without the zone.
+# Types that Polars cannot read, or reads as bytes or without the zone.
 _NOT_OF_POLARS = re.compile(r"\b(INTERVAL|UNION|BIT|BIGNUM|VARINT|TIME WITH TIME ZONE)\b")
 _OTHERS = ("Did you mean ", "Candidate bindings: ")
 _TO_BE_QUOTED = re.compile(r'[",\r\n]')
 _ROWS_SHOWN = 100
-_ROWS_HELD = 5_000  # up to so many are counted without asking again; more would take memory
-_ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
-# To 4 decimals; a number below 0.1 to 4 significant digits, so that none becomes 0.
+_ROWS_HELD = 5_000  # up to so many are counted at once; more would take memory
+_ANY_WIDTH = 10**6  # characters; with less, DuckDB hides columns that do not fit
+# To 4 decimals, or below 0.1 to 4 significant digits, so that no number becomes 0.
 _ROUNDED = """if(isfinite($number) AND $number <> 0,
    round($number, greatest(4, 3 - floor(log10(abs($number))))::INTEGER), $number)"""
 _READABLE = frozenset(range(32, 127)) - set(b"\\'\"")  # bytes
@@ -39,22 +39,22 @@ _READABLE = frozenset(range(32, 127)) - set(b"\\'\"")  # bytes
 def write_answer(
     connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], room: int
 ) -> bool:
-    """Write the answer to a query; of several statements, the answer of each that has one.
+    """Write the answer to a query; if it has several statements, each answer of theirs.
 
     Args:
         connection: the catalog.
         query: SQL over its views.
-        output_format: table (as line where it is too wide), line (a line for each value), csv or
-            json (a list of objects), which hold one answer.
-        out: where the answer is written; control characters are escaped in a table and in lines,
-            and wherever `out` is a terminal.
+        output_format: table (line if it is too wide), line (a line for each value), csv, or json (a
+            list of objects); csv and json have one answer.
+        out: where to write. Control characters are escaped in a table and in lines, and always if
+            `out` is a terminal.
         room: the greatest width of a table, in characters.
 
     Returns:
         Whether any answer has a row.
 
     Raises:
-        KpBatchError: DuckDB refuses the query, with its message; or csv or json would hold several
+        KpBatchError: DuckDB refuses the query, with its message; or csv or json would have several
             answers.
     """
     try:
@@ -68,15 +68,15 @@ def write_answer(
 
 
 def frame_answer(connection: duckdb.DuckDBPyConnection, query: str) -> "pl.DataFrame":
-    """The answer to a query as a frame, with exact numbers.
+    """Return the answer to a query as a frame, with exact numbers.
 
     Args:
         connection: the catalog.
-        query: SQL over its views: one statement, or several of which the last one alone answers.
+        query: SQL over its views: one statement, or several of which only the last has an answer.
 
     Raises:
-        KpBatchError: DuckDB refuses the query, with its message; or it has no answer, or several,
-            or two columns of one name, or one of a type that Polars lacks.
+        KpBatchError: DuckDB refuses the query, with its message; or it has no answer, several, two
+            columns of one name, or a type that Polars lacks.
     """
     try:
         statements = connection.extract_statements(query)
@@ -93,7 +93,7 @@ def frame_answer(connection: duckdb.DuckDBPyConnection, query: str) -> "pl.DataF
 
 
 def _check_types(answer: duckdb.DuckDBPyRelation) -> None:
-    """Refuse what Polars does not read, or reads as other values."""
+    """Refuse types that Polars cannot read, or reads as other values."""
     for name, dtype in zip(answer.columns, map(str, answer.types), strict=True):
         if lacking := _NOT_OF_POLARS.search(dtype):
             instead = (
@@ -103,8 +103,8 @@ def _check_types(answer: duckdb.DuckDBPyRelation) -> None:
 
 
 def _refusal(text: str) -> str:
-    """DuckDB's message; where it does not find a question by its name, how that is asked."""
-    message = text.removeprefix("Invalid Input Error: ")  # of a question that refuses a value
+    """Return DuckDB's message; if a question's name was not found, add how to ask it."""
+    message = text.removeprefix("Invalid Input Error: ")  # from a question that refuses a value
     if "to DECIMAL(38,0)" in message:  # see `frame_of`
         instead = "…::VARCHAR, its text"
         return f"{message}\nask for {instead}"
@@ -133,9 +133,9 @@ def _write_text(
 
 
 def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str, int]:
-    """Lay out an answer's first rows, with rounded numbers; returns the text, and their number.
+    """Lay out an answer's first rows with rounded numbers; return the text and their number.
 
-    It is a table, or if that is wider than `room`, or `room` is None, a line for each value.
+    It is a table. If that is wider than `room`, or `room` is None, it has a line for each value.
     """
     first = answer.limit(_ROWS_HELD + 1).materialize()
     held = len(first)
@@ -150,14 +150,14 @@ def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str
 
 
 def _rounded(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> duckdb.DuckDBPyRelation:
-    """Round the numbers of an answer; by position, as two columns may have one name."""
+    """Round the numbers of an answer; by position, because two columns may have one name."""
     values = joined(
         statement(
             "$value AS $name", value=_rounded_value(str(kind), position), name=identifier(name)
         )
         for position, (kind, name) in enumerate(zip(shown.types, columns, strict=True), 1)
     )
-    return shown.project(str(values))  # it takes no subclass of str
+    return shown.project(str(values))  # a subclass of str is refused
 
 
 def _rounded_value(kind: str, position: int) -> SQL:
@@ -180,7 +180,7 @@ def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
     """A line for each value, and an empty one after each row; the columns if there are no rows."""
     heads = [printable(column) for column in columns]
     widest = max(map(width, heads))
-    # Further lines of a value are indented, so that none looks like another value.
+    # Further lines of a value are indented, so that they do not look like other values.
     next_line = "\n" + " " * (widest + 2)
     values = joined(
         statement("#$position::VARCHAR", position=position) for position, _ in enumerate(heads, 1)
@@ -235,7 +235,7 @@ def _csv_line(row: Iterable[Any]) -> str:
 
 
 def _csv_value(value: Any) -> str:
-    """A value of CSV as DuckDB reads it: null is empty, and an empty text is quoted."""
+    """Return a value of CSV as DuckDB reads it: null is empty, and an empty text is quoted."""
     if value is None:
         return ""
     text = _json(value) if isinstance(value, (list, tuple, dict)) else _text(value)
@@ -271,7 +271,7 @@ def _rows(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 
 def _json(value: Any) -> str:
-    """A value as JSON: decimals are numbers to the last digit, and a key of any type is its text.
+    """Return a value as JSON, with all digits of decimals; a key of any type is its text.
 
     NaN and infinities, which JSON does not have, are null.
     """

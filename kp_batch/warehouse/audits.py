@@ -1,4 +1,4 @@
-"""Audits: SQL that returns the rows that must not be, their results, and these as text."""
+"""Audits: SQL that returns rows that must not exist, and the results."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,17 +30,17 @@ class Audit:
     """One audit."""
 
     sql: str  # a SELECT
-    severity: Severity = "error"  # whether its rows fail the run, or warn
+    severity: Severity = "error"  # whether its rows fail the run or only warn
 
 
 @dataclass(frozen=True)
 class Audits:
-    """The audits of a warehouse, by name; none at first."""
+    """The audits of a warehouse, by name; at first there are none."""
 
     by_name: Mapping[str, Audit]
 
     def as_json(self) -> dict[str, dict[str, str]]:
-        """The audits as JSON, from which `parse_audits` makes the same ones."""
+        """Return the audits as JSON, which `parse_audits` reads."""
         return {name: asdict(audit) for name, audit in self.by_name.items()}
 
 
@@ -50,10 +50,10 @@ class AuditResult(Displayed):
 
     name: str
     severity: Severity
-    rows: int  # that must not be; 0: it passes
-    allowed: bool  # whether --allow-audit let it pass this once
-    first: tuple[str, ...] = ()  # five of the rows at the most, as JSON; not stored in `runs`
-    digest: str = ""  # of all rows, in any order
+    rows: int  # rows that must not exist; 0: it passes
+    allowed: bool  # whether --allow-audit let it pass
+    first: tuple[str, ...] = ()  # the first five rows, as JSON; not stored in `runs`
+    digest: str = ""  # a digest of all rows, in any order
 
     @property
     def fails(self) -> bool:
@@ -94,7 +94,7 @@ def load_audits(path: Path | str) -> Audits:
     """Load the audits of a TOML file.
 
     Args:
-        path: a file of tables `[audits.NAME]`, each with `sql` and perhaps `severity`, error or
+        path: a file of tables `[audits.NAME]`, each with `sql` and optionally `severity`, error or
             warn.
 
     Raises:
@@ -112,12 +112,12 @@ def parse_audits(audits: Any, source: str, faults: Sequence[str] = ()) -> Audits
     """Read audits from JSON values.
 
     Args:
-        audits: as `Audits.as_json` has them.
-        source: what has them, for the message.
-        faults: those that the source has besides.
+        audits: the values that `Audits.as_json` returns.
+        source: where they come from, for the message.
+        faults: other faults of the source.
 
     Raises:
-        SettingError: they have faults; the message lists all of them.
+        SettingError: there are faults; the message lists all of them.
     """
     if messages := [*faults, *_faults(audits)]:
         message = f"{source} has {count_of(len(messages), 'fault')}: {'; '.join(messages)}"
@@ -144,7 +144,7 @@ def _faults(audits: Any) -> Iterator[str]:
 
 
 def refuse_failed(results: Sequence[AuditResult], consequence: str) -> None:
-    """Raise an error where any audit fails.
+    """Raise an error if any audit fails.
 
     Raises:
         AuditError: it names all that fail, and ends with the consequence.
@@ -154,26 +154,26 @@ def refuse_failed(results: Sequence[AuditResult], consequence: str) -> None:
 
 
 def failed_text(failed: Sequence[AuditResult]) -> str:
-    """How many audits failed, and which."""
+    """Say how many audits failed, and which."""
     names = ", ".join(f"{result.name} ({count_of(result.rows, 'row')})" for result in failed)
     return f"{count_of(len(failed), 'audit')} failed: {names}"
 
 
 def warning_text(result: AuditResult) -> str:
-    """The result of an audit that does not pass, in one line."""
+    """Return the result of an audit that does not pass, on one line."""
     first = "; ".join(shortened(row, _ROW) for row in result.first)
     allowed = ", allowed this once" if result.allowed else ""
     return f"audit {result.name} found {count_of(result.rows, 'row')}{allowed}: {first}"
 
 
 def audits_text(results: Sequence[AuditResult]) -> str:
-    """How many audits pass and which do not, in one line."""
+    """Say how many audits pass, and which do not, on one line."""
     others = [f"{result.name} {result.state}" for result in results if result.rows]
     return ", ".join([f"{len(results) - len(others):,} of {len(results):,} pass", *others])
 
 
 def audits_table(results: Sequence[AuditResult]) -> list[Row]:
-    """The results of audits, a row for each."""
+    """Return the results of audits, a row for each."""
     return cells(_rows(results), "name", "state", "rows")
 
 
@@ -187,7 +187,7 @@ def results_text(results: Sequence[AuditResult]) -> str:
 
 
 def results_parts(results: Sequence[AuditResult]) -> Iterator[Part]:
-    """The results of audits for people, with the first rows of those that do not pass."""
+    """Yield the results of audits for people, with the first rows of those that do not pass."""
     failing = [place for place, result in enumerate(results) if result.rows]
     yield Table(audits_table(results), marked=failing)
     for result in results:

@@ -5,26 +5,26 @@ import pwd
 
 from kp_batch.text import encodable, one_line, printable
 
-_LONGEST = 200  # characters of a note
+_LONGEST = 200  # the most characters of a note
 
 
 def current_user() -> str:
-    """The login name of who runs this process, by its user id; the id where it has no name.
+    """Return the login name of this process's user id; the id if it has no name.
 
-    LOGNAME and the like tell who logged in, or what cron or sudo left there.
+    LOGNAME and the like may name who logged in, or what cron or sudo left there.
     """
     uid = os.geteuid()
     try:
         return encodable(pwd.getpwuid(uid).pw_name)
-    except KeyError:  # as in a container
+    except KeyError:  # for example in a container
         return str(uid)
 
 
 def parse_note(text: str) -> str | None:
-    """The note as it is kept, on one line; None if it is empty.
+    """Return a note as it is kept, on one line; None if it is empty.
 
     Raises:
-        ValueError: it is too long.
+        ValueError: the note is too long.
     """
     note = one_line(encodable(text))
     if len(note) > _LONGEST:
@@ -33,5 +33,5 @@ def parse_note(text: str) -> str | None:
 
 
 def signed(user: str, note: str | None) -> str:
-    """Who ran a run, and the note, for a terminal."""
+    """Return who ran a run, and the note, for a terminal."""
     return printable(f"by {user}: {note}" if note else f"by {user}")

@@ -1,7 +1,7 @@
-"""A candidate: the manifest that a writer builds step by step, and that nobody reads until then.
+"""A candidate: the manifest that a writer builds step by step, hidden until it is published.
 
-Its data files and its new lists lie in a folder of their own, which no reader of the tables, no
-export and no bucket sees, until `publication.publish` publishes it.
+Its data files and new lists are in a folder of its own, which no reader of the tables, no export
+and no bucket sees until `publication.publish` publishes them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, Tables
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-_ID = 16  # hex digits of a warehouse's id
+_ID = 16  # hex digits in a warehouse's id
 
 
 def _this_month() -> str:
@@ -29,15 +29,15 @@ def _this_month() -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a writer makes of the tables of a warehouse.
+    """The tables of a warehouse as a writer changes them.
 
     Attributes:
         warehouse: the folder of the tables.
-        base: the manifest that it builds upon, and that is published.
-        writer: the id of the run; it is put into the names of files.
-        changed: the lists of each table that it has changed; the others stay.
-        name: of the manifest that will be published.
-        month: where the files of tables without partitions are listed.
+        base: the published manifest that it builds upon.
+        writer: the id of the run, which is part of file names.
+        changed: the lists of each table that it has changed; other tables stay as they are.
+        name: the name of the manifest to publish.
+        month: the month that lists files of tables without partitions.
     """
 
     warehouse: Path
@@ -49,12 +49,12 @@ class Candidate:
 
     @property
     def folder(self) -> Path:
-        """Where its data files and its lists are, as in the warehouse."""
+        """The folder of its data files and lists, laid out like the warehouse."""
         return Layout(self.warehouse).candidate
 
     @property
     def number(self) -> int:
-        """The number of the publication that it will be."""
+        """The number of its publication."""
         return self.base.number + 1
 
     @property
@@ -91,7 +91,7 @@ class Candidate:
         """Replace the rows of some partitions by files.
 
         Raises:
-            ValueError: a file is of another partition.
+            ValueError: a file belongs to another partition.
         """
         replaced = set(partitions)
         for file in files:
@@ -119,7 +119,7 @@ class Candidate:
         months: Iterable[str],
         stays: Callable[[DataFile], bool],
     ) -> "Candidate":
-        """Add files to a table; of those listed in some months, only some stay."""
+        """Add files to a table; in the given months, keep only some files."""
         lists, new = dict(self.tables.get(name, {})), self._by_month(added)
         for month in {*lists.keys() & {*months}, *new}:
             listed = lists.pop(month, "")
@@ -139,7 +139,7 @@ class Candidate:
         return months
 
     def manifest(self, settings: Mapping[str, Any], *, failed: bool = False) -> Manifest:
-        """The manifest that will be published, by the settings of its scores."""
+        """The manifest to publish, with the settings of its scores."""
         return Manifest(
             settings,
             self.tables,
@@ -151,17 +151,17 @@ class Candidate:
         ).as_publication(self.name)
 
     def snapshot(self, settings: Mapping[str, Any], *, failed: bool = False) -> PublishedSnapshot:
-        """The tables as they would be published, by the settings of their scores."""
+        """The tables as they would be published, with the settings of their scores."""
         manifest = self.manifest(settings, failed=failed)
         return PublishedSnapshot(self.warehouse, manifest, is_candidate=bool(self.changed))
 
     def keep(self, settings: Mapping[str, Any]) -> None:
-        """Have it asked, until the next run clears it, by the settings of its scores."""
+        """Keep it for queries until the next run, with the settings of its scores."""
         with atomic_write(Layout(self.warehouse).kept_candidate) as written:
             written.write_text(self.manifest(settings).as_json(), "utf-8")
 
     def move_files(self) -> None:
-        """Move its files and lists into the folders of the warehouse; done again, they stay."""
+        """Move its files and lists into the warehouse's folders; may be repeated."""
         own, target = Layout(self.folder), Layout(self.warehouse)
         published = self.base.lists
         for name, months in self.changed.items():

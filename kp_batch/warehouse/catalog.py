@@ -1,8 +1,7 @@
-"""Builds the catalog, through which any DuckDB client sees what is published: kp.duckdb.
+"""Build the catalog, kp.duckdb, which shows any DuckDB client what is published.
 
-It holds a copy of the manifest, the formulas as macros, and views over exactly the files of the
-lists that the manifest names. A user's SQL runs in a `sandbox`, where it can only read the
-tables.
+It contains a copy of the manifest, the formulas as macros, and views of exactly the files that the
+manifest lists. A user's SQL runs in a `sandbox`, which can only read the tables.
 """
 
 import json
@@ -35,7 +34,7 @@ from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.questions import catalog_id, question_statements, statements
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 
-_NAME = re.compile(r"\bkp\.(\w+)")  # of a view or a macro, in the SQL of macros and questions
+_NAME = re.compile(r"\bkp\.(\w+)")  # the name of a view or macro in the SQL of macros and questions
 _MANIFEST = (
     "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
     "failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
@@ -54,7 +53,7 @@ def build(
     Args:
         path: the file, which must not exist yet.
         warehouse: the folder of the tables, or its URL.
-        manifest: what is published.
+        manifest: the published manifest.
         rows: SQL for the rows of each view.
         file_system: opens the URLs in these rows.
     """
@@ -71,13 +70,13 @@ def build(
 
 @contextmanager
 def _new_database(path: Path) -> Generator[duckdb.DuckDBPyConnection]:
-    """Create a database, as kp, which is in use; it is on the disk, as a whole, at the end."""
+    """Create a database named kp and use it; at the end it is on the disk as a whole."""
     with small_work() as connection:
-        # Clients of DuckDB 1.4.5 and later can open this format; the newest needs 2.0.
+        # DuckDB 1.4.5 and later can open this format; the newest format needs 2.0.
         attach = "ATTACH $path AS kp (STORAGE_VERSION 'v1.4.0')"
         connection.execute(statement(attach, path=literal(path)))
         connection.execute("USE kp")
-        connection.execute("BEGIN")  # each statement would wait for the disk
+        connection.execute("BEGIN")  # or each statement would wait for the disk
         yield connection
         connection.execute("COMMIT")
         connection.execute("USE memory")
@@ -85,11 +84,11 @@ def _new_database(path: Path) -> Generator[duckdb.DuckDBPyConnection]:
 
 
 def _without_rows(manifest: Manifest) -> Iterator[str]:
-    """The statements that create the catalog without its rows, so that none opens their files.
+    """Return the statements that create the catalog without rows, so that no files are opened.
 
-    DuckDB resolves the names in a macro in the catalog that is in use where a query runs, and those
-    in a view first in the view's own. So a question with arguments needs that its catalog is in
-    use; if another is, it finds no rows, whose functions have names of their publication alone.
+    DuckDB resolves the names in a macro in the catalog in use, and those in a view first in the
+    view's own catalog. A question with arguments therefore needs its own catalog in use. In another
+    one it finds no rows, because the functions of rows have names of their publication alone.
     """
     no_rows = {name: parquet_relation(name, []) for name in VIEWS}
     yield _MANIFEST
@@ -110,10 +109,10 @@ def _without_rows(manifest: Manifest) -> Iterator[str]:
 def create_views(
     connection: duckdb.DuckDBPyConnection, manifest: Manifest, rows: Mapping[str, SQL]
 ) -> None:
-    """Create the views in the connection's current database; the arguments are those of `build`.
+    """Create the views in the connection's current database; for the arguments see `build`.
 
-    The rows of each are those of a function, see `_rows_of`, which the questions ask: a table of a
-    user that is called as a view would hide this from them, even from views.
+    The rows of each view come from a function, see `_rows_of`, which the questions call. A user's
+    table with the name of a view would hide the view from them.
     """
     for view in _views(manifest, rows):
         connection.execute(view)
@@ -128,9 +127,9 @@ def _views(manifest: Manifest, rows: Mapping[str, SQL]) -> list[SQL]:
 
 
 def _warming_up(manifest: Manifest, scores: SQL) -> SQL:
-    """The condition that a trace came before its cache had held its size, or its ttl had passed.
+    """Return the condition that a trace came before its cache was full, or its ttl had passed.
 
-    Before the ttl of a cache's first vector has passed, it loses none but by its size.
+    Until the ttl of its first vector has passed, a cache loses vectors only by its size.
     """
     if manifest.settings.get("embedder") in {None, "none"}:
         return statement("false")
@@ -158,7 +157,7 @@ def build_published(path: Path, snapshot: PublishedSnapshot) -> None:
 
 
 def build_for_others(path: Path, snapshot: PublishedSnapshot) -> None:
-    """As `build_published`, but for other machines: views of a bucket's warehouse name objects."""
+    """Build a catalog for other machines, whose views of a bucket's warehouse name objects."""
     url = url_of(snapshot.warehouse)
     if url is None:
         build_published(path, snapshot)
@@ -174,11 +173,11 @@ def build_for_others(path: Path, snapshot: PublishedSnapshot) -> None:
 
 
 def create_macros(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
-    """Create the formulas as macros in the connection's current database: see sql/macros.
+    """Create the formulas as macros in the connection's current database; see sql/macros.
 
     Args:
-        connection: to any database.
-        names: of files in that folder; without any, those of all.
+        connection: a connection to any database.
+        names: the names of files in that folder; without any, all of them.
     """
     for macros in statements("macros", *names):
         connection.execute(_unqualified(macros))
@@ -195,7 +194,7 @@ def _copy_manifest(
 
 
 def _in_catalog(texts: Iterable[str], manifest: Manifest) -> Iterator[str]:
-    """The statements of macros or questions, which ask the functions of views in place of these."""
+    """Return the statements of macros or questions, which call the views' functions instead."""
     functions = {name: f"{_rows_of(name, manifest)}()" for name in VIEWS}
     return (
         _NAME.sub(lambda match: functions.get(match[1], f"main.{match[1]}"), text) for text in texts
@@ -207,9 +206,9 @@ def _unqualified(macros: str) -> str:
 
 
 def _rows_of(name: str, manifest: Manifest) -> SQL:
-    """The name of the function that returns the rows of a view.
+    """Return the name of the function that returns the rows of a view.
 
-    No other publication has it, a copy's neither, and no user has a table of that name.
+    It is unique to this publication, and no user has a table of that name.
     """
     return identifier(f"{name} of {manifest.publication}")
 
@@ -217,10 +216,10 @@ def _rows_of(name: str, manifest: Manifest) -> SQL:
 def confine(
     connection: duckdb.DuckDBPyConnection, folders: Iterable[Path] = (), files: Iterable[Path] = ()
 ) -> None:
-    """Let a connection reach some folders and files alone, and no network, from now on."""
+    """Let a connection reach only some folders and files, and no network."""
     connection.execute("SET allowed_directories = ?", [[str(folder) for folder in folders]])
     paths = [str(file) for file in files]
-    # The views name files as glob patterns, with all special characters escaped.
+    # The views name files as glob patterns, with special characters escaped.
     connection.execute("SET allowed_paths = ?", [[*paths, *map(escaped, paths)]])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -230,12 +229,12 @@ def confine(
 def sandbox(
     now: PublishedSnapshot, before: PublishedSnapshot, folder: Path
 ) -> Generator[duckdb.DuckDBPyConnection]:
-    """Open tables, and those before them, for `count_rows`; the memory is bounded.
+    """Open tables, and those before them, for `count_rows`, with bounded memory.
 
     Args:
-        now: whose catalog is in use: views, macros and questions.
-        before: its views are `published.scores` and so on.
-        folder: an empty one, for the catalog and for what does not fit into memory.
+        now: the tables whose catalog is in use: views, macros and questions.
+        before: the tables that are `published.scores` and so on.
+        folder: an empty folder for the catalog, and for what does not fit into memory.
     """
     catalog = Layout(folder).catalog
     build_published(catalog, now)
@@ -255,11 +254,11 @@ def sandbox(
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
-    """Check that a query can be run, without running it.
+    """Check that a query can run, without running it.
 
     Raises:
-        duckdb.Error: it cannot be run.
-        ValueError: it is not one SELECT.
+        duckdb.Error: the query cannot run.
+        ValueError: the query is not one SELECT.
     """
     types = [parsed.type for parsed in connection.extract_statements(query)]
     if types != [duckdb.StatementType.SELECT]:
@@ -273,11 +272,11 @@ def count_rows(
     """Count the rows of a query, in a `sandbox`.
 
     Returns:
-        Their number; the first ones, each as JSON; and a digest of all, in any order.
+        The number of rows; the first ones, each as JSON; and a digest of all, in any order.
 
     Raises:
-        duckdb.Error: it cannot be run.
-        ValueError: it is not one SELECT.
+        duckdb.Error: the query cannot run.
+        ValueError: the query is not one SELECT.
     """
     select = SQL(prepare(connection, query).sql_query())
     # DuckDB's messages quote this statement.

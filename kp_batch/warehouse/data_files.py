@@ -1,4 +1,4 @@
-"""Writes Parquet files into a table's folder, which take effect once a manifest names them."""
+"""Write Parquet files into a table's folder; they take effect once a manifest names them."""
 
 import re
 from datetime import date
@@ -23,17 +23,18 @@ _FORMAT: Any = {
 
 
 def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str) -> DataFile:
-    """Write rows as one file, atomically; done again, it is the same file.
+    """Write rows as one file, atomically; repeated, it writes the same file.
 
     Args:
         warehouse: the folder of the tables.
         table: the table's name.
         frame: the rows, all of one partition if the table has partitions.
-        name: of the file, without its ending: letters, digits and hyphens; no two runs share it.
+        name: the name of the file without its ending: letters, digits and hyphens, unique to the
+            run.
 
     Raises:
         TypeError: the frame has another schema than the table.
-        ValueError: its rows are not of one partition.
+        ValueError: the rows belong to several partitions.
     """
     check_schema(table, frame.schema)
     partition = _partition(table, frame)
@@ -41,7 +42,7 @@ def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str)
     if partition is not None:
         path = f"{PARTITIONED_BY[table]}={partition}/{path}"
         frame = frame.clone()
-        frame.drop_in_place(PARTITIONED_BY[table])  # Delta has it in the log
+        frame.drop_in_place(PARTITIONED_BY[table])  # Delta keeps it in the log
     target = Layout(warehouse).table(table) / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as written:
@@ -50,9 +51,9 @@ def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str)
 
 
 def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -> DataFile:
-    """As `write_data_file`, for a table without partitions: write the rows of a query in batches.
+    """Write the rows of a query in batches, as one file of a table without partitions.
 
-    They may be more than fit into memory, and keep their order.
+    They may not fit into memory, and keep their order. See `write_data_file`.
 
     Raises:
         TypeError: the rows have another schema than the table.
@@ -66,9 +67,9 @@ def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -
 
 
 def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> DataFile:
-    """As `write_data_file`, for a table without partitions: move a file on the warehouse's disk.
+    """Move a file on the warehouse's disk into a table without partitions.
 
-    Done again after it was moved, it stays in the table's folder.
+    Repeated after the move, it leaves the file in the table's folder. See `write_data_file`.
 
     Raises:
         TypeError: the file has another schema than the table; it stays where it is.
@@ -98,7 +99,7 @@ def data_files(warehouse: Path, table: str) -> list[Path]:
     """
     folder = Layout(warehouse).table(table)
     partition = rf"{PARTITIONED_BY[table]}=[^/]+/" if table in PARTITIONED_BY else ""
-    # While they write, delta-rs appends a number to the name, and kp_batch a `temporary_sibling`'s.
+    # During a write, delta-rs appends a number to the name, and kp_batch uses `temporary_sibling`.
     name = re.compile(rf"{partition}[^/._][^/]*\.parquet(?:#\d+|\.[0-9a-f]{{32}}\.part)?")
     return [
         path for path in files_below(folder) if name.fullmatch(path.relative_to(folder).as_posix())
@@ -106,7 +107,7 @@ def data_files(warehouse: Path, table: str) -> list[Path]:
 
 
 def check_schema(table: str, schema: pl.Schema) -> None:
-    """Check that rows are the table's.
+    """Check that rows have the table's schema.
 
     Raises:
         TypeError: they have another schema.
@@ -118,7 +119,7 @@ def check_schema(table: str, schema: pl.Schema) -> None:
 def _partition(table: str, frame: pl.DataFrame) -> date | None:
     if table not in PARTITIONED_BY:
         return None
-    # Called for each day: neither this nor the drop above should plan a query.
+    # Called for each day, so neither this nor the drop above should plan a query.
     values = frame.get_column(PARTITIONED_BY[table])
     least, most = cast("date | None", values.min()), cast("date | None", values.max())
     unknown = values.null_count()

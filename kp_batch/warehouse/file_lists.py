@@ -1,8 +1,8 @@
-"""Lists of data files: immutable, one for each table and month, shared by the manifests.
+"""Lists of data files: immutable, one for each table and month, shared by manifests.
 
-A list that did not change is stored once, however many manifests name it, and to open a manifest
-never reads another one. The name of a list is a digest of its content. That begins with who wrote
-it, so that no two writers write the same list: what one has written, no other one may remove.
+An unchanged list is stored once, however many manifests name it, and opening a manifest never reads
+another one. The name of a list is a digest of its content, which begins with its writer. So no two
+writers write the same list, and none removes a list that another has written.
 """
 
 import json
@@ -28,9 +28,9 @@ class DataFile:
     """A file in a table's folder.
 
     Args:
-        path: relative to the table's folder.
-        rows: their number.
-        size: in bytes.
+        path: the path relative to the table's folder.
+        rows: the number of rows.
+        size: the size in bytes.
         partition: the value that all of its rows have; None if the table has no partitions.
     """
 
@@ -41,11 +41,11 @@ class DataFile:
 
 
 Files = tuple[DataFile, ...]
-Located = tuple[tuple[DataFile, str], ...]  # of thousands of files, paths take long to make
+Located = tuple[tuple[DataFile, str], ...]  # texts: making thousands of paths takes long
 
 
 def month_of(day: date) -> str:
-    """The month of a day, as manifests name it: 2026-03."""
+    """Return the month of a day, as manifests name it: 2026-03."""
     return day.isoformat()[:7]
 
 
@@ -66,24 +66,24 @@ def write_list(warehouse: Path, writer: str, files: Iterable[DataFile]) -> str:
 
 
 def read_list(warehouse: Path, name: str) -> Files:
-    """Read a list, of what is published or of a candidate; the files are sorted by their paths.
+    """Read a list of a published manifest or a candidate; the files are sorted by path.
 
     Raises:
-        WarehouseError: it is gone or damaged.
+        WarehouseError: the list is gone or damaged.
     """
     return _read(_path_of(warehouse, name))
 
 
 def located(warehouse: Path, root: Path, table: str, name: str) -> Located:
-    """The files of a list, and where they are, sorted by their paths in the table's folder.
+    """Return the files of a list and where they are, sorted by their paths in the table's folder.
 
-    Those that a candidate adds are in its own folder, until they are moved when it is published.
+    Files that a candidate adds are in its own folder until it is published.
 
     Args:
-        warehouse: its folder.
-        root: the same, of which the paths are made.
-        table: whose files they are.
-        name: of the list.
+        warehouse: the warehouse's folder.
+        root: the same folder, from which the paths are made.
+        table: the table.
+        name: the list's name.
 
     Raises:
         WarehouseError: the list is gone or damaged.
@@ -96,19 +96,19 @@ def located(warehouse: Path, root: Path, table: str, name: str) -> Located:
     return tuple((file, str(new if new.exists() else published)) for file, new, published in both)
 
 
-@lru_cache(maxsize=1024)  # likewise
+@lru_cache(maxsize=1024)  # as below
 def _published(folder: Path, path: Path) -> Located:
     return tuple((file, f"{folder}/{file.path}") for file in _read(path))
 
 
 def _path_of(warehouse: Path, name: str) -> Path:
-    """Where a list stands in the warehouse, or else where the candidate has it."""
+    """Return the path of a list in the warehouse, or else in the candidate's folder."""
     layout = Layout(warehouse)
     published = layout.file_list(name)
     return published if published.exists() else Layout(layout.candidate).file_list(name)
 
 
-@lru_cache(maxsize=1024)  # ten years of days have some five hundred, and none ever changes
+@lru_cache(maxsize=1024)  # ten years of days have about 500 lists, which never change
 def _read(path: Path) -> Files:
     try:
         content = path.read_bytes()
@@ -132,7 +132,7 @@ def _lost(path: Path, how: str) -> WarehouseError:
 
 
 def _file_of(path: str, rows: Any, size: Any) -> DataFile:
-    """A file as a list has it, which anybody may have written."""
+    """Read a file's entry in a list, which may come from anybody."""
     found = _PATH.fullmatch(path)
     if not (found and all(type(count) is int and count >= 0 for count in (rows, size))):
         raise ValueError("a file that no run writes")

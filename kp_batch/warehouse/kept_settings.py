@@ -1,7 +1,7 @@
 """The settings that a manifest keeps, as readers check them: their names, and values in JSON.
 
-The models in `settings` describe them, and a run reads its own by these. Readers start sooner
-without pydantic. They need types and the bounds of numbers, which the models take from here.
+The models in `settings` describe them, and runs read their own by these models. Readers start
+faster without pydantic, so they use these types and bounds, which the models share.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ KEPT: Mapping[str, Callable[[Any], bool]] = {
 
 
 def wrong_setting(settings: Any) -> str | None:
-    """What no warehouse keeps among settings, for a message; None if it keeps all of them."""
+    """Return what no warehouse keeps among settings, for a message; None if all is right."""
     if not isinstance(settings, dict):
         return f"settings {settings!r}"
     for name, value in cast("dict[str, Any]", settings).items():
