@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 from kp_batch.archive.folders import (
     MARKS_OF_TABLES,
-    Entry,
+    FolderEntry,
     Glob,
     SourceFile,
     folders_above,
@@ -100,9 +100,9 @@ class _Entry:
         return self.object
 
 
-def _tree(bucket: Store, top: str) -> dict[str, list[Entry]]:
+def _tree(bucket: Store, top: str) -> dict[str, list[FolderEntry]]:
     """Return what is in each folder from `top` on, by URL: a bucket only lists objects."""
-    tree: dict[str, list[Entry]] = {_url(bucket, top): []}
+    tree: dict[str, list[FolderEntry]] = {_url(bucket, top): []}
 
     def add(path: str, source: SourceFile | None) -> None:
         folder, _, name = path.rpartition("/")

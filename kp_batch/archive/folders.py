@@ -134,7 +134,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(glob_translate(pattern))
 
 
-class Entry(Protocol):
+class FolderEntry(Protocol):
     """What is in a folder: a file, another folder, or something else."""
 
     @property
@@ -196,7 +196,7 @@ def list_files(
             return
         glob = Glob(root)
 
-    def look_into(folder: str) -> Sequence[Entry]:
+    def look_into(folder: str) -> Sequence[FolderEntry]:
         return () if os.path.realpath(folder) == own else list_entries(folder)
 
     yield from walk(glob, look_into, every=every, is_excluded=is_excluded)
@@ -209,7 +209,7 @@ def in_table(folder: str) -> ArchiveError:
 
 def walk(
     glob: Glob,
-    look_into: Callable[[str], Sequence[Entry]],
+    look_into: Callable[[str], Sequence[FolderEntry]],
     *,
     every: bool = False,
     is_excluded: Callable[[str], bool] = excludes_nothing,
@@ -258,8 +258,8 @@ def walk(
 
 
 def _looked_into(
-    folder: str, look_into: Callable[[str], Sequence[Entry]]
-) -> Sequence[Entry] | SourceFile:
+    folder: str, look_into: Callable[[str], Sequence[FolderEntry]]
+) -> Sequence[FolderEntry] | SourceFile:
     """Return what is in a folder, or the folder with its fault."""
     try:
         entries = look_into(folder)
@@ -273,7 +273,7 @@ def _looked_into(
 
 
 def _is_table(
-    folder: str, marks: Iterable[str], look_into: Callable[[str], Sequence[Entry]]
+    folder: str, marks: Iterable[str], look_into: Callable[[str], Sequence[FolderEntry]]
 ) -> bool:
     for mark in marks:
         path = f"{folder.rstrip('/')}/{mark}"
@@ -297,7 +297,7 @@ def stat_file(path: str) -> SourceFile:
     return _source(path, Path(path).stat())
 
 
-def list_entries(folder: str) -> list[Entry]:
+def list_entries(folder: str) -> list[FolderEntry]:
     """Return what is in a folder."""
     with os.scandir(folder) as entries:
         return [_Local(entry) for entry in entries]

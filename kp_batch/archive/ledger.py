@@ -24,15 +24,15 @@ def has_fault() -> pl.Expr:
     return (pl.col("status") == "unreadable") | (pl.col("reasons").list.len() > 0)
 
 
-def in_closed_folders(
-    now: pl.DataFrame, before: pl.DataFrame, closed: Collection[str]
+def in_unreadable_folders(
+    now: pl.DataFrame, before: pl.DataFrame, folders: Collection[str]
 ) -> pl.DataFrame:
     """Return the known files of folders that cannot be read now: they are not gone."""
-    if not closed:
+    if not folders:
         return before.clear()
 
     def nearest(path: str) -> str | None:
-        return next((above for above in folders_above(path) if above in closed), None)
+        return next((above for above in folders_above(path) if above in folders), None)
 
     known = before.filter(pl.col("file_id").is_not_null(), pl.col("status") != "gone")
     others = known.join(now, on="source_file", how="anti", maintain_order="left")
@@ -164,8 +164,8 @@ def changed_entries(
         Entries of `now`, in the order of paths, including all unreadable files, since every run
         tries them again; and the files that are left out.
     """
-    settled = before.filter(pl.col("status") != "unreadable")
+    readable = before.filter(pl.col("status") != "unreadable")
     present = before.filter(is_there())
-    changed = now.join(settled, on=["source_file", "status", "file_id"], how="anti")
+    changed = now.join(readable, on=["source_file", "status", "file_id"], how="anti")
     others = present.join(now, on="source_file", how="anti")
     return pl.concat([changed, others.with_columns(status=pl.lit(left_out))]).sort("source_file")

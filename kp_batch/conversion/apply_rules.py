@@ -8,7 +8,7 @@ import polars as pl
 from kp_batch import bounds
 from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.conversation.attributes import first
-from kp_batch.conversion.model import Format, Rejected, TraceDraft
+from kp_batch.conversion.model import Format, Refused, TraceDraft
 from kp_batch.conversion.rules import Domain, Rules
 from kp_batch.errors import KpBatchError
 from kp_batch.log import warn
@@ -21,7 +21,7 @@ IMPORTED = pl.Schema({**TRACE, "native": pl.Struct(_NATIVE)})
 Row = dict[str, Any]  # of `IMPORTED`
 
 
-def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
+def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Refused:
     """Apply rules to what a system's draft leaves open.
 
     Returns:
@@ -48,7 +48,7 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
     }
     reasons = [*draft.faults, *(reason for reason, is_fault in faults.items() if is_fault)]
     if reasons or created is None:
-        return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
+        return Refused(reasons, _message(draft, rules, reasons), id=draft.id)
     # In UTC, so texts sort as times do.
     time = created.isoformat(timespec="microseconds").replace("+00:00", "Z")
     decided = {"created_at": time, "agent_id": agent, "task_domain": domain, "success": success}
@@ -59,8 +59,8 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
 def _is_too_large(draft: TraceDraft) -> bool:
     """Whether a run would refuse the trace because of its size."""
     values = (value for step in draft.steps for value in step.values())
-    told = (draft.objective, draft.system, draft.tools, *values)
-    texts = [value for value in told if isinstance(value, str)]
+    contents = (draft.objective, draft.system, draft.tools, *values)
+    texts = [value for value in contents if isinstance(value, str)]
     return (
         len(draft.steps) > bounds.VALUES
         or sum(map(len, texts)) > bounds.LINE_BYTES

@@ -61,7 +61,7 @@ class TraceDraft:
 
 
 @dataclass(frozen=True)
-class Rejected:
+class Refused:
     """A trace, a line or a file that cannot be imported."""
 
     reasons: Sequence[str]  # the codes of `reasons`, and those of imports
@@ -78,7 +78,7 @@ class Skipped:
     stays: bool = False  # whether its records are kept for good
 
 
-Drafted = TraceDraft | Rejected | Skipped  # what the records of a trace become
+Drafted = TraceDraft | Refused | Skipped  # what the records of a trace become
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ Lines = Iterable[tuple[int, dict[str, Any] | None]]
 
 HEAD_BYTES = 64 << 10  # of a file, which show its format
 Read = Callable[[str], bytes]  # reads the head of a file
-Sniff = Callable[[str], Any]  # sniffs a file; see `Format.sniff`
+Probe = Callable[[str], Any]  # probes a file; see `Format.probe`
 LocalPath = Callable[[str], AbstractContextManager[Path]]  # yields a file's path on this machine
 
 
@@ -130,10 +130,10 @@ class Input:
 
     path: str
     sidecars: tuple[str, ...] = ()
-    refused: Rejected | None = None
+    refused: Refused | None = None
 
 
-ReadItem = SourceRecord | Rejected | Skipped
+ReadItem = SourceRecord | Refused | Skipped
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class Format:
         name: name on the command line.
         holds: what its data contains, in words.
         decides: which of success, confidence and task_domain need no rule.
-        inputs: chooses the files to read among the sorted paths of a source; may sniff files.
-        sniff: takes a file's path and content; returns what `inputs` must know of it, as a small
+        inputs: chooses the files to read among the sorted paths of a source; may probe files.
+        probe: takes a file's path and content; returns what `inputs` must know of it, as a small
             JSON value.
         records: reads an input, given the local paths of its file and its sidecars. May raise an
             UnreadableError, or any error of a damaged file; items before it are void. It does not
@@ -168,10 +168,10 @@ class Format:
 
     name: str
     holds: str
-    inputs: Callable[[Sequence[str], Sniff], Iterator[Input]]
+    inputs: Callable[[Sequence[str], Probe], Iterator[Input]]
     records: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
     draft: Callable[[str, Sequence[SourceRecord], Rules], Drafted]
-    sniff: Callable[[str, bytes], Any] = lambda _path, _content: None
+    probe: Callable[[str, bytes], Any] = lambda _path, _content: None
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
     has_times: bool = True
@@ -195,25 +195,25 @@ class Format:
             yield from self.records(file, sidecars)
 
 
-def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]]:
+def by_ending(*endings: str) -> Callable[[Sequence[str], Probe], Iterator[Input]]:
     """Choose the files with these endings, without sidecars."""
     return lambda paths, _: (Input(path) for path in paths if path.lower().endswith(endings))
 
 
-def patient(look: Sniff, sniff: Callable[[str, bytes], Any]) -> Sniff:
-    """Sniff an unreadable file as if it were empty: it is refused later, when it is read.
+def lenient_probe(probe_file: Probe, probe: Callable[[str, bytes], Any]) -> Probe:
+    """Probe an unreadable file as if it were empty: it is refused later, when it is read.
 
     Args:
-        look: sniffs a file; its passing errors are raised.
-        sniff: see `Format.sniff`.
+        probe_file: probes a file; its passing errors are raised.
+        probe: see `Format.probe`.
     """
 
-    def sniffed(path: str) -> Any:
+    def probed(path: str) -> Any:
         try:
-            return look(path)
+            return probe_file(path)
         except OSError as error:
             if is_passing(error):
                 raise
-            return sniff(path, b"")
+            return probe(path, b"")
 
-    return sniffed
+    return probed

@@ -20,7 +20,7 @@ _NOON = "2026-05-01T12:00:00Z"
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    def _refuse_beside_always(self) -> None:
+    def _refuse_with_always(self) -> None:
         """Refuse other values next to `always`: their author expects them to have an effect."""
         given = self.model_fields_set - {"always"}
         if others := [name for name in type(self).model_fields if name in given]:
@@ -42,7 +42,7 @@ class Success(_Table):
     @model_validator(mode="after")
     def _is_one_rule(self) -> Self:
         if self.always is not None:
-            self._refuse_beside_always()
+            self._refuse_with_always()
         elif self.score is None or (self.at_least is None) == (self.at_most is None):
             raise ValueError("has either a score with at_least or at_most, or always")
         return self
@@ -68,7 +68,7 @@ class Confidence(_Table):
     @model_validator(mode="after")
     def _is_one_rule(self) -> Self:
         if self.always is not None:
-            self._refuse_beside_always()
+            self._refuse_with_always()
         elif self.score is None:
             raise ValueError("has either a score with min and max, or always")
         elif not self.min < self.max:
@@ -150,7 +150,7 @@ class Rules(_Table):
         return time_of(self.created_at)
 
     @property
-    def settled(self) -> Self:
+    def without_waiting(self) -> Self:
         """The rules for a trace that is complete."""
         return self.model_copy(update={"root": "topmost_at_once"}) if self.root else self
 

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from kp_batch.embedding.encoder import ENCODER_VERSION, Encoder, checked
-from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import file_digests, find_model
 from kp_batch.embedding.precision import Precision, computing, suffix, weights_type
+from kp_batch.embedding.process_settings import quiet
 from kp_batch.errors import EncoderError
 from kp_batch.stopping import raise_if_unwanted, waited_for
 from kp_batch.vectors import Float32s, Float64s

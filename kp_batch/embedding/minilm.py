@@ -12,9 +12,9 @@ import numpy.typing as npt
 from kp_batch.embedding.encoder import ENCODER_VERSION, checked
 from kp_batch.embedding.first_pieces import first_pieces
 from kp_batch.embedding.heap import release_heap
-from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import MINILM_DIGESTS, find_minilm
 from kp_batch.embedding.precision import Precision, computing, has_gpu, suffix, weights_type
+from kp_batch.embedding.process_settings import quiet
 from kp_batch.stopping import raise_if_unwanted, waited_for
 from kp_batch.vectors import Float32s
 

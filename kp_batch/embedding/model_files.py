@@ -161,9 +161,9 @@ def _digests_of(paths: Mapping[str, Path]) -> dict[str, str]:
     digests: dict[str, str] = {}
     fresh: dict[str, str] = {}
     for name, path in paths.items():
-        identity, settled = _identify(path)
+        identity, is_stable = _identify(path)
         digests[name] = known.get(identity) or _sha256(path)
-        if settled and identity not in known:
+        if is_stable and identity not in known:
             fresh[identity] = digests[name]
     if fresh:
         write_cache(_CACHE, json.dumps(known | fresh, indent=0))
@@ -177,9 +177,9 @@ def _identify(path: Path) -> tuple[str, bool]:
     same path, with the same size and modification time.
     """
     status = path.stat()
-    settled = status.st_mtime_ns < time.time_ns() - _MTIME_MARGIN_NS
+    is_stable = status.st_mtime_ns < time.time_ns() - _MTIME_MARGIN_NS
     times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
-    return f"{status.st_size} {times} {path.resolve()}", settled
+    return f"{status.st_size} {times} {path.resolve()}", is_stable
 
 
 def _sha256(path: Path) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from kp_batch.embedding.held import Held
+from kp_batch.embedding.process_settings import ProcessSetting
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ def computing(precision: Precision, device: "torch.device") -> Generator[None]:
     with (
         torch.inference_mode(),
         torch.autocast(device.type, torch.bfloat16, enabled=is_mixed),
-        _WITHOUT_TF32.held(),
+        _WITHOUT_TF32.kept(),
     ):
         yield
 
@@ -64,7 +64,7 @@ def _set_products(precision: str) -> None:
     torch.set_float32_matmul_precision(precision)
 
 
-_WITHOUT_TF32 = Held(_read_products, _set_products, "highest")
+_WITHOUT_TF32 = ProcessSetting(_read_products, _set_products, "highest")
 
 
 def has_gpu() -> bool:

@@ -19,7 +19,7 @@ Digests = npt.NDArray[np.uint64]  # both halves of hashes, combined, shape (n, 2
 RECENT_DIGESTS = 1 << 20  # in a set before they are merged; each takes a hundred bytes
 
 
-class Windows(NamedTuple):
+class TextWindows(NamedTuple):
     """The windows of some texts, with their hashes: SHA-256 in hex."""
 
     hashes: list[str]
@@ -37,8 +37,8 @@ def window_hash(window: Window) -> str:
 
 
 def chunks_to_embed(
-    tokenised: Generator[Windows], known: "KnownWindows", size: int
-) -> Generator[Windows]:
+    tokenised: Generator[TextWindows], known: "KnownWindows", size: int
+) -> Generator[TextWindows]:
     """Cut the windows that are not known into chunks, in order, and add them to the known ones.
 
     Args:
@@ -54,14 +54,14 @@ def chunks_to_embed(
                 known.add(part.hashes), part.hashes, part.windows, strict=True
             ):
                 if is_new and len(windows) == size:
-                    yield Windows(hashes, windows, texts)
+                    yield TextWindows(hashes, windows, texts)
                     hashes, windows, texts = list[str](), list[Window](), 0
                 if is_new:
                     hashes.append(hash_)
                     windows.append(window.copy())  # a view would keep its whole part in memory
                 texts += 1
     if texts:
-        yield Windows(hashes, windows, texts)
+        yield TextWindows(hashes, windows, texts)
 
 
 class KnownWindows:

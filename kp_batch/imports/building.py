@@ -12,15 +12,15 @@ from pathlib import Path
 from kp_batch import bounds
 from kp_batch.bounds import TOO_LARGE, VALUE_BYTES, parse, trace_budget, weight
 from kp_batch.conversion.apply_rules import Row
-from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord
+from kp_batch.conversion.model import Format, Refused, Skipped, SourceRecord
 from kp_batch.conversion.rules import Rules
 from kp_batch.imports.blocks import SIZE, Record, is_session, pack
 from kp_batch.imports.cutting import Cutter
 from kp_batch.imports.days import Piece, day_of, pieces_of
 from kp_batch.imports.merging import Merge, Merged
 from kp_batch.imports.refusals import waits
-from kp_batch.imports.spool import Run, Spool, place_of, records_of_part
-from kp_batch.imports.store import Store, Unit
+from kp_batch.imports.spool import SortedRun, Spool, place_of, records_of_part
+from kp_batch.imports.store import RecordStore, Unit
 from kp_batch.imports.traces import ImportCounts, make_row
 from kp_batch.steps.step import cut
 
@@ -42,7 +42,7 @@ class Work:
         runs: what was read, see `spool`; or the turns of the sessions that were built.
         void: the damaged files, whose records do not count.
         now: time of the import.
-        settled: a waiting unit whose last record came before this time waits no longer.
+        overdue_since: a waiting unit whose last record came before this time waits no longer.
         parts: how many there are.
         folder: folder for the turns of sessions.
     """
@@ -52,16 +52,16 @@ class Work:
     merge: Merge
     number: int
     store: Path
-    runs: Sequence[Run]
+    runs: Sequence[SortedRun]
     void: frozenset[int]
     now: str
-    settled: str
+    overdue_since: str
     parts: int
     folder: Path
 
 
 _Stored = tuple[Unit, Sequence[int]]  # see `Built.units`
-_Refused = tuple[int, str, Rejected]  # the first file, the id of what is refused, and why
+_Refused = tuple[int, str, Refused]  # the first file, the id of what is refused, and why
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Built:
         default_factory=list[tuple[str, bytes | None]]
     )
     seen_again: int = 0
-    turns: Sequence[Run] = ()
+    turns: Sequence[SortedRun] = ()
     cut: list[str] = field(default_factory=list[str])
     changed: set[str] = field(default_factory=set[str])
 
@@ -123,13 +123,13 @@ def build_part(work: Work, part: int, touched: Sequence[str]) -> Built:
         if record.file not in work.void:
             new.setdefault(record.unit, []).append(record)
     builder = Builder(work, {*touched}, Spool(work.folder / f"{part}", work.parts))
-    with Store(work.store) as store:
+    with RecordStore(work.store) as store:
         for names in _groups(new, store):
             builder.build({name: new.pop(name) for name in names}, store)
     return builder.finish()
 
 
-def _groups(new: Mapping[str, Sequence[Record]], store: Store) -> Iterator[Sequence[str]]:
+def _groups(new: Mapping[str, Sequence[Record]], store: RecordStore) -> Iterator[Sequence[str]]:
     """Group units that are built at once, in the order of blocks."""
     for names in cut(sorted(new, key=place_of), lambda _: 1, _UNITS):
         sizes = {name: sum(len(x.content or b"") for x in new[name]) for name in names}
@@ -148,7 +148,7 @@ class Builder:
         self._bytes = 0
         self._rows: list[Row] = []
 
-    def build(self, new: Mapping[str, Sequence[Record]], store: Store) -> None:
+    def build(self, new: Mapping[str, Sequence[Record]], store: RecordStore) -> None:
         """Build units from new records and from those in the store."""
         known, kept = store.units(new), dict[str, list[Record]]()
         for record in store.records(known.values()):
@@ -166,7 +166,7 @@ class Builder:
         self._result.turns = self._turns.runs()
         return self._result
 
-    def _take(self, unit: Unit, merged: Merged, store: Store) -> None:
+    def _take(self, unit: Unit, merged: Merged, store: RecordStore) -> None:
         result, number = self._result, self._work.merge.number
         result.seen_again += merged.seen_again
         # This is kept per file, not per session: it stays until the files are read again.
@@ -191,7 +191,7 @@ class Builder:
         is_read = merge.source != "stream" and {*unit.files} <= {*merge.read}
         return unit.bytes > bounds.TRACE_BYTES and not is_read
 
-    def _cut(self, unit: Unit, merged: Merged, store: Store) -> Unit:
+    def _cut(self, unit: Unit, merged: Merged, store: RecordStore) -> Unit:
         """Return a session after spooling its turns."""
         result, work = self._result, self._work
         found = Cutter(work.form, work.rules, store, work.merge.forgotten).cut(unit.name, merged)
@@ -208,18 +208,18 @@ class Builder:
     def built(self, unit: Unit, merged: Merged, *, has_new: bool) -> Unit:
         """Return the unit of a trace after building the trace."""
         result, work = self._result, self._work
-        is_settled = bool(unit.day) or (
-            unit.state == WAITING and not has_new and (unit.since or "") <= work.settled
+        is_final = bool(unit.day) or (
+            unit.state == WAITING and not has_new and (unit.since or "") <= work.overdue_since
         )
-        made = self._made(unit.name, merged, is_settled=is_settled)
+        made = self._made(unit.name, merged, is_final=is_final)
         id_, day, state = work.form.id_of(unit.name), None, None
         if isinstance(made, dict):
             self._rows.append(made)
             day = day_of(made)
             result.traces += 1
-        elif isinstance(made, Rejected):
+        elif isinstance(made, Refused):
             result.refused.append((merged.contents[0].file, id_, made))
-            state = WAITING if waits(made) and not is_settled else None
+            state = WAITING if waits(made) and not is_final else None
         elif made:
             result.skipped[made.kind] += 1
             state = None if made.stays else SKIPPED
@@ -231,14 +231,12 @@ class Builder:
         since = since if state else None
         return unit._replace(number=work.number, day=day, state=state, since=since)
 
-    def _made(
-        self, name: str, merged: Merged, *, is_settled: bool
-    ) -> Row | Rejected | Skipped | None:
+    def _made(self, name: str, merged: Merged, *, is_final: bool) -> Row | Refused | Skipped | None:
         """Return a trace's row, or why it has none; None if it no longer has records."""
         if not merged.contents:
             return None
         form, rules = self._work.form, self._work.rules
-        chosen = rules.settled if is_settled else rules
+        chosen = rules.without_waiting if is_final else rules
         return make_row(form, chosen, name, _parsed(merged), self._result.counts)
 
     def _store(self, unit: Unit, merged: Merged) -> None:
@@ -282,10 +280,10 @@ class Builder:
         self._bytes = 0
 
 
-def _too_large_session() -> Rejected:
+def _too_large_session() -> Refused:
     limit = f"{bounds.TRACE_BYTES >> 20} MiB"
     message = f"its session takes more than {limit}, and stays as it was before"
-    return Rejected([TOO_LARGE], message)
+    return Refused([TOO_LARGE], message)
 
 
 def _parsed(merged: Merged) -> Iterator[SourceRecord]:

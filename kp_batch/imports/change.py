@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kp_batch.conversion.model import Format, Rejected, Skipped
+from kp_batch.conversion.model import Format, Refused, Skipped
 from kp_batch.imports.building import Built
 from kp_batch.imports.days import Piece, write_days
 from kp_batch.imports.destination import Archive
 from kp_batch.imports.refusals import NAMES, RefusalCounts, row_of, write_list
-from kp_batch.imports.store import STORE, KnownSource, State, Store, Unit, save_done
+from kp_batch.imports.store import STORE, KnownSource, RecordStore, State, Unit, save_done
 from kp_batch.imports.traces import ImportCounts
 
-SETTLES_AFTER = timedelta(days=1)  # how long a unit waits, at the rule "topmost"
+MAX_WAIT = timedelta(days=1)  # for which a unit waits for its root, at "topmost"
 _TABLES = """
     PRAGMA new.journal_mode = OFF;
     PRAGMA new.synchronous = OFF;
@@ -79,7 +79,12 @@ class ArchiveChange:
     """
 
     def __init__(
-        self, archive: Archive, store: Store, form: Format, paths: Mapping[int, str], scratch: Path
+        self,
+        archive: Archive,
+        store: RecordStore,
+        form: Format,
+        paths: Mapping[int, str],
+        scratch: Path,
     ) -> None:
         self._archive, self._store, self._form, self._paths = archive, store, form, paths
         self._files_read: Collection[str] = ()
@@ -119,16 +124,16 @@ class ArchiveChange:
         taken.counts.add(built.counts)
 
     def refuse(
-        self, refused: Rejected, file: str, *, owner: str | None = None, is_file: bool = False
+        self, refused: Refused, file: str, *, owner: str | None = None, is_file: bool = False
     ) -> None:
         """Add a refusal: of a file that cannot be read, of a part of a file, or of an owner."""
         self.taken.refusals.count(refused, file, is_file=is_file)
         row = row_of(refused, file, owner)
         self._run("INSERT INTO new.refusals VALUES (?, ?, ?, ?)", row)
 
-    def drop(self, item: Rejected | Skipped, file: str) -> None:
+    def drop(self, item: Refused | Skipped, file: str) -> None:
         """Add an item of a file that is not a record."""
-        if isinstance(item, Rejected):
+        if isinstance(item, Refused):
             self.refuse(item, file)
         else:
             self.taken.skipped[item.kind] += 1
@@ -189,7 +194,7 @@ class ArchiveChange:
             self._store_units(expired, is_done=is_done)
             self._store_refusals()
             many = self._store.connection.executemany
-            rows = ((x.id, path, x.stamp, x.seen, x.sniffed) for path, x in sources.items())
+            rows = ((x.id, path, x.stamp, x.seen, x.probed) for path, x in sources.items())
             many("INSERT OR REPLACE INTO main.files VALUES (?, ?, ?, ?, ?)", rows)
             many("INSERT INTO main.forgotten VALUES (?, ?)", [*forgotten, *self._forgotten])
             self._store.save_state(state)

@@ -8,13 +8,13 @@ from typing import Any
 
 from kp_batch.bounds import TooLargeError, parse
 from kp_batch.conversion.conversation.sessions import FORGOTTEN
-from kp_batch.conversion.model import Format, InTurn, ReadItem, Rejected, Skipped, SourceRecord
+from kp_batch.conversion.model import Format, InTurn, ReadItem, Refused, Skipped, SourceRecord
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.blocks import Record, session_name, unit_of
 from kp_batch.imports.merging import BLANK, FIRST, Merged, forgotten_of
 from kp_batch.imports.reading import content_of, fault_of
-from kp_batch.imports.store import Store
+from kp_batch.imports.store import RecordStore
 from kp_batch.text import one_line
 
 
@@ -32,7 +32,7 @@ class Cut:
 
     parts: list[Record] = field(default_factory=list[Record])
     traces: Sequence[str] = ()
-    refused: list[tuple[int, Rejected]] = field(default_factory=list[tuple[int, Rejected]])
+    refused: list[tuple[int, Refused]] = field(default_factory=list[tuple[int, Refused]])
     skipped: Counter[str] = field(default_factory=Counter[str])
     forgotten: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
 
@@ -50,7 +50,7 @@ class Cutter:
 
     form: Format
     rules: Rules
-    store: Store
+    store: RecordStore
     forgotten: AbstractSet[tuple[str, bytes | None]]
 
     def cut(self, unit: str, merged: Merged) -> Cut:
@@ -67,7 +67,7 @@ class Cutter:
         result = Cut(traces=sorted(names - gone))
         for file in files:
             result.parts += file.parts(unit, gone)
-            result.refused += ((file.id, item) for item in file.items if isinstance(item, Rejected))
+            result.refused += ((file.id, item) for item in file.items if isinstance(item, Refused))
             result.skipped.update(item.kind for item in file.items if isinstance(item, Skipped))
         result.forgotten = [*forgotten, *_blank(merged, files, gone)]
         return result
@@ -152,9 +152,9 @@ class _File:
             self._refuse(fault_of(error))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             reason = one_line(f"{type(error).__name__}: {error}")
-            self._refuse(Rejected(["unreadable_file"], f"it is not understood: {reason}"))
+            self._refuse(Refused(["unreadable_file"], f"it is not understood: {reason}"))
 
-    def _refuse(self, fault: Rejected) -> None:
+    def _refuse(self, fault: Refused) -> None:
         self.items.clear()
         self.items.append(fault)
         self._places = [0]

@@ -13,10 +13,10 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.building import Work
-from kp_batch.imports.change import SETTLES_AFTER, ArchiveChange, Forgotten, before
+from kp_batch.imports.change import MAX_WAIT, ArchiveChange, Forgotten, before
 from kp_batch.imports.destination import Archive, target_of
 from kp_batch.imports.merging import Merge
-from kp_batch.imports.store import Store, is_done, opened_store
+from kp_batch.imports.store import RecordStore, is_done, opened_store
 from kp_batch.imports.turns import build_all
 from kp_batch.imports.workers import Workers
 from kp_batch.storage.urls import is_url
@@ -67,7 +67,7 @@ def forget(
 
 
 def _forget(
-    archive: Archive, store: Store, names: Sequence[str], paths: Sequence[str], folder: Path
+    archive: Archive, store: RecordStore, names: Sequence[str], paths: Sequence[str], folder: Path
 ) -> Forgotten:
     state, form = store.state, FORMATS[store.state.format]
     known = store.known_sources()
@@ -86,7 +86,7 @@ def _forget(
         runs=(),
         void=frozenset(),
         now=before(timedelta(0)),
-        settled=before(SETTLES_AFTER),
+        overdue_since=before(MAX_WAIT),
         parts=1 + len(touched) // UNITS_PER_PART,
         folder=folder / "turns",
     )
@@ -109,7 +109,7 @@ def _forget(
     return Forgotten(len(traces), len(only_gone), changed)
 
 
-def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]) -> None:
+def _check_names(store: RecordStore, names: Sequence[str], id_of: Callable[[str], str]) -> None:
     """Refuse names that the archive does not contain.
 
     Raises:
@@ -122,7 +122,7 @@ def _check_names(store: Store, names: Sequence[str], id_of: Callable[[str], str]
         raise _unknown(names, unknown, known, "id")
 
 
-def _check_paths(store: Store, paths: Sequence[str]) -> None:
+def _check_paths(store: RecordStore, paths: Sequence[str]) -> None:
     """Refuse paths that are neither files nor folders of files; see `_check_names`."""
     query = "SELECT path FROM files WHERE stamp IS NOT NULL UNION SELECT file FROM refusals"
     files = store.values(query) if paths else []

@@ -21,25 +21,25 @@ from kp_batch.conversion.model import Format, Input
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.building import Work
-from kp_batch.imports.change import SETTLES_AFTER, ArchiveChange, Taken, before
+from kp_batch.imports.change import MAX_WAIT, ArchiveChange, Taken, before
 from kp_batch.imports.destination import Archive, target_of
 from kp_batch.imports.import_limits import ImportLimits, check_limits
 from kp_batch.imports.merging import Merge
 from kp_batch.imports.reading import FilesRead, read_files
 from kp_batch.imports.source_files import (
-    Sniffed,
+    Probed,
     Source,
     files_of,
     head_of,
-    is_closed,
+    is_unreadable_folder,
     local_path,
     source_of,
 )
-from kp_batch.imports.spool import Run, Spool
+from kp_batch.imports.spool import SortedRun, Spool
 from kp_batch.imports.store import (
     KnownSource,
+    RecordStore,
     State,
-    Store,
     create_store,
     is_done,
     opened_store,
@@ -121,7 +121,7 @@ class _Plan:
     def of(
         cls,
         archive: Archive,
-        store: Store | None,
+        store: RecordStore | None,
         form: Format | None,
         files: Mapping[str, str],
         rules: Rules,
@@ -131,11 +131,11 @@ class _Plan:
         form = form or detect_format([*files], lambda path: head_of(path, files[path]), local_path)
         _check_format(archive, state, form)
         known = store.known_sources() if store else {}
-        sniffed = known if state.importer == IMPORTER else {}
-        source = source_of(form, files, Sniffed(form, files, sniffed))
+        probed = known if state.importer == IMPORTER else {}
+        source = source_of(form, files, Probed(form, files, probed))
         return cls(archive, form, rules, state, known, source)
 
-    def at(self, archive: Archive, store: Store) -> "_Plan":
+    def at(self, archive: Archive, store: RecordStore) -> "_Plan":
         """Return the plan for the locked archive: another import may have changed it until then."""
         state, known = store.state, store.known_sources()
         _check_format(archive, state, self.form)
@@ -154,16 +154,16 @@ class _Plan:
         made = self.state.importer, self.state.rules
         return bool(self.state.format) and made != (IMPORTER, self.rules.as_json())
 
-    def is_empty(self, store: Store | None) -> bool:
+    def is_empty(self, store: RecordStore | None) -> bool:
         """Whether there is nothing to do, so the archive need not be locked."""
-        if not store or self.new or self.is_all_anew or self.state.closed:
+        if not store or self.new or self.is_all_anew or self.state.unreadable_folders:
             return False
-        is_due = store.expired(before(_SKIPPED_FOR)) or self.settled(store)
+        is_due = store.expired(before(_SKIPPED_FOR)) or self.overdue(store)
         return is_done(self.archive, self.state.number) and not is_due
 
-    def settled(self, store: Store) -> Sequence[str]:
+    def overdue(self, store: RecordStore) -> Sequence[str]:
         """Return the units that have waited for their root long enough."""
-        return store.waiting(before(SETTLES_AFTER)) if self.rules.root else ()
+        return store.waiting(before(MAX_WAIT)) if self.rules.root else ()
 
     @property
     def next_state(self) -> State:
@@ -173,17 +173,17 @@ class _Plan:
             IMPORTER,
             self.rules.as_json(),
             self.state.number + max(len(self.new), 1),
-            sum(map(is_closed, self.source.inputs)),
+            sum(map(is_unreadable_folder, self.source.inputs)),
         )
 
     def ids(self) -> dict[str, int]:
         """Return the ids in the store of the files that it knows, or will know."""
         ids = {path: each.id for path, each in self.known.items()}
-        paths = {**self.new, **self.source.sniffed.new}
+        paths = {**self.new, **self.source.probed.new}
         first = max(ids.values(), default=0) + 1
         return ids | {path: first + x for x, path in enumerate(sorted(paths.keys() - ids.keys()))}
 
-    def nothing_done(self, store: Store | None) -> Imported:
+    def nothing_done(self, store: RecordStore | None) -> Imported:
         """Return the result of an import that reads nothing."""
         return Imported(
             files=len(self.source.inputs),
@@ -203,7 +203,7 @@ def _check_format(archive: Archive, state: State, form: Format) -> None:
 class _Import:
     """Carries out a plan, while the archive is locked."""
 
-    def __init__(self, plan: _Plan, store: Store, folder: Path, limits: ImportLimits) -> None:
+    def __init__(self, plan: _Plan, store: RecordStore, folder: Path, limits: ImportLimits) -> None:
         self._plan, self._store, self._folder, self._limits = plan, store, folder, limits
         self._ids = plan.ids()
         paths = {id_: path for path, id_ in self._ids.items()}
@@ -257,9 +257,9 @@ class _Import:
         query = "SELECT coalesce(sum(bytes), 0) FROM units WHERE number >= ?"
         return int(self._store.values(query, first)[0])
 
-    def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[Run]]:
+    def _read(self, workers: Workers) -> tuple[set[str], frozenset[int], Sequence[SortedRun]]:
         """Read files; return the readable ones, the ids of the others, and runs of records."""
-        plan, readable, runs, void = self._plan, set[str](), list[Run](), set[int]()
+        plan, readable, runs, void = self._plan, set[str](), list[SortedRun](), set[int]()
         sizes, first = plan.source.sizes, plan.state.number + 1
         numbers = {path: (self._ids[path], first + place) for place, path in enumerate(plan.new)}
         groups = list(cut(plan.new.values(), lambda file: sizes[file.path], GROUP_BYTES))
@@ -291,7 +291,7 @@ class _Import:
         return faults
 
     def _build(
-        self, workers: Workers, runs: Sequence[Run], void: frozenset[int], readable: set[str]
+        self, workers: Workers, runs: Sequence[SortedRun], void: frozenset[int], readable: set[str]
     ) -> None:
         """Build the units that have new records, and those to rebuild for other reasons."""
         plan = self._plan
@@ -305,7 +305,7 @@ class _Import:
             runs=runs,
             void=void,
             now=before(timedelta(0)),
-            settled=before(SETTLES_AFTER),
+            overdue_since=before(MAX_WAIT),
             parts=self._parts,
             folder=self._folder / "turns",
         )
@@ -317,7 +317,7 @@ class _Import:
         if plan.is_all_anew:
             yield from store.values("SELECT name FROM units")
             return
-        names = {*plan.settled(store)}
+        names = {*plan.overdue(store)}
         if plan.form.source == "document":
             known = read & {each.id for each in plan.known.values() if each.stamp is not None}
             names |= {unit.name for unit in store.units_of_files(known)}
@@ -348,9 +348,9 @@ class _Import:
     def _sources(self, readable: set[str]) -> dict[str, KnownSource]:
         """Return the sources whose state has changed."""
         plan, changed = self._plan, dict[str, KnownSource]()
-        for path, (stamp, sniffed) in plan.source.sniffed.new.items():
+        for path, (stamp, probed) in plan.source.probed.new.items():
             known = plan.known.get(path, KnownSource(self._ids[path]))
-            changed[path] = replace(known, seen=stamp, sniffed=sniffed)
+            changed[path] = replace(known, seen=stamp, probed=probed)
         for path in plan.new:
             known = changed.get(path) or plan.known.get(path, KnownSource(self._ids[path]))
             if path in readable:

@@ -14,14 +14,14 @@ from kp_batch.conversion.model import (
     Format,
     Input,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
     SourceRecord,
 )
 from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
 from kp_batch.imports.blocks import Record, session_unit, unit_of
 from kp_batch.imports.source_files import local_path
-from kp_batch.imports.spool import Run, Spool
+from kp_batch.imports.spool import SortedRun, Spool
 from kp_batch.text import one_line
 
 
@@ -35,17 +35,17 @@ class FilesRead:
         runs: runs of records; see `spool`.
     """
 
-    faults: Mapping[str, Rejected]
-    dropped: Sequence[tuple[str, Rejected | Skipped]]
-    runs: Sequence[Run]
+    faults: Mapping[str, Refused]
+    dropped: Sequence[tuple[str, Refused | Skipped]]
+    runs: Sequence[SortedRun]
 
 
 def read_files(
     form: Format, inputs: Sequence[Input], numbers: Mapping[str, tuple[int, int]], spool: Spool
 ) -> FilesRead:
     """Read inputs; `numbers` has the id and number of each file, by path."""
-    faults: dict[str, Rejected] = {}
-    dropped: list[tuple[str, Rejected | Skipped]] = []
+    faults: dict[str, Refused] = {}
+    dropped: list[tuple[str, Refused | Skipped]] = []
     for file in inputs:
         try:
             others = list(_read(form, file, *numbers[file.path], spool))
@@ -56,16 +56,16 @@ def read_files(
     return FilesRead(faults, dropped, spool.runs())
 
 
-def fault_of(error: TooLargeError | UnreadableError) -> Rejected:
+def fault_of(error: TooLargeError | UnreadableError) -> Refused:
     """Return the refusal of a file that cannot be read."""
     is_large = isinstance(error, TooLargeError)
     codes = [TOO_LARGE] if is_large else [fault.code for fault in error.faults]
-    return Rejected(codes, str(error))
+    return Refused(codes, str(error))
 
 
 def _read(
     form: Format, file: Input, id_: int, number: int, spool: Spool
-) -> Iterator[Rejected | Skipped]:
+) -> Iterator[Refused | Skipped]:
     """Spool the records of a file; yield all other items."""
     budget = refusal_budget()
     for position, item in enumerate(items_of(form, file)):
@@ -74,7 +74,7 @@ def _read(
             unit = session_unit(name) if form.turns else name
             spool.add(Record(unit, number, id_, position, item.line, content))
         else:
-            budget.take(isinstance(item, Rejected))
+            budget.take(isinstance(item, Refused))
             yield item
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kp_batch.conversion.model import Rejected
+from kp_batch.conversion.model import Refused
 from kp_batch.imports.destination import Archive
 from kp_batch.text import encodable, shortened
 
@@ -18,7 +18,7 @@ NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
 _EXAMPLE = 300  # characters of a refusal in a message
 
 
-def waits(refused: Rejected) -> bool:
+def waits(refused: Refused) -> bool:
     """Whether something is only refused until a later import."""
     return not set(_WAITING).isdisjoint(refused.reasons)
 
@@ -39,7 +39,7 @@ class RefusalCounts:
     counts: Counter[str] = field(default_factory=Counter[str])
     examples: dict[str, str] = field(default_factory=dict[str, str])
 
-    def count(self, refused: Rejected, file: str, *, is_file: bool) -> None:
+    def count(self, refused: Refused, file: str, *, is_file: bool) -> None:
         """Count a refusal: of a file that cannot be read, or of a part of a file."""
         if waits(refused):
             self.waiting.update(refused.reasons)
@@ -52,7 +52,7 @@ class RefusalCounts:
         self.examples.setdefault(kind, example)
 
 
-def row_of(refused: Rejected, file: str, owner: str | None) -> tuple[str | None, str, bool, str]:
+def row_of(refused: Refused, file: str, owner: str | None) -> tuple[str | None, str, bool, str]:
     """Return the store's row for a refusal."""
     line = {
         "id": refused.id,

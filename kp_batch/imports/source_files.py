@@ -17,7 +17,7 @@ from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
 from kp_batch.conversion import model
-from kp_batch.conversion.model import Format, Input, Rejected
+from kp_batch.conversion.model import Format, Input, Refused
 from kp_batch.errors import ArchiveError
 from kp_batch.imports.store import KnownSource
 from kp_batch.storage.store import bucket_and_path
@@ -25,8 +25,8 @@ from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import encodable
 
 
-class Sniffed:
-    """Sniffs the files of a source; known results are reused while the stamp is the same."""
+class Probed:
+    """Probes the files of a source; known results are reused while the stamp is the same."""
 
     def __init__(
         self, form: Format, stamps: Mapping[str, str], known: Mapping[str, KnownSource]
@@ -35,21 +35,21 @@ class Sniffed:
         self.new: dict[str, tuple[str, str]] = {}  # the stamp and the JSON, by path
 
     def at(self, path: str) -> Any:
-        """Return what the format sniffs in a file; see `Format.sniff`.
+        """Probe a file, or return the known result; see `Format.probe`.
 
         Raises:
             OSError: the file cannot be read.
         """
         stamp, known = self._stamps[path], self._known.get(path, KnownSource(0))
-        seen, sniffed = self.new.get(path, (known.seen, known.sniffed))
-        if seen != stamp or sniffed is None:
-            sniffed = json.dumps(self._form.sniff(path, content_of(path)))
-            self.new[path] = stamp, sniffed
-        return json.loads(sniffed)
+        seen, probed = self.new.get(path, (known.seen, known.probed))
+        if seen != stamp or probed is None:
+            probed = json.dumps(self._form.probe(path, content_of(path)))
+            self.new[path] = stamp, probed
+        return json.loads(probed)
 
 
 _FAULT = '[["'  # the begin of a fault's stamp
-_NO_NAME = Rejected(["unreadable_file"], "its name is not UTF-8: rename it")
+_NO_NAME = Refused(["unreadable_file"], "its name is not UTF-8: rename it")
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ class Source:
         inputs: inputs by path.
         stamps: stamp of each input with its sidecars, by path.
         sizes: size of each input without its sidecars, in bytes, by path.
-        sniffed: what they were chosen by.
+        probed: what they were chosen by.
     """
 
     inputs: Mapping[str, Input]
     stamps: Mapping[str, str]
     sizes: Mapping[str, int]
-    sniffed: Sniffed
+    probed: Probed
 
 
-def source_of(form: Format, stamps: Mapping[str, str], sniffed: Sniffed) -> Source:
+def source_of(form: Format, stamps: Mapping[str, str], probed: Probed) -> Source:
     """Choose among files; a file whose name cannot be encoded is refused."""
     paths = [path for path in stamps if path == encodable(path)]
-    closed = (Input(path) for path in paths if is_closed(path))
-    chosen = (*form.inputs(paths, sniffed.at), *closed)
+    unreadable = (Input(path) for path in paths if is_unreadable_folder(path))
+    chosen = (*form.inputs(paths, probed.at), *unreadable)
     inputs = {file.path: _refused_if_faulty(file, stamps) for file in chosen}
     odd = (encodable(path) for path in stamps if path != encodable(path))
     inputs |= {path: Input(path, refused=_NO_NAME) for path in odd}
@@ -81,11 +81,11 @@ def source_of(form: Format, stamps: Mapping[str, str], sniffed: Sniffed) -> Sour
         inputs,
         {path: _input_stamp(file, stamps) for path, file in inputs.items()},
         {path: size_of(stamps.get(path, "")) for path in inputs},
-        sniffed,
+        probed,
     )
 
 
-def is_closed(path: str) -> bool:
+def is_unreadable_folder(path: str) -> bool:
     """Whether a path is of a folder that cannot be read, or must not be."""
     return path.endswith("/")
 
@@ -94,7 +94,7 @@ def _refused_if_faulty(file: Input, stamps: Mapping[str, str]) -> Input:
     """Return the input, refused if its stamp is a fault."""
     stamp = stamps.get(file.path, "")
     is_faulty = stamp.startswith(_FAULT)
-    return replace(file, refused=Rejected(*json.loads(stamp))) if is_faulty else file
+    return replace(file, refused=Refused(*json.loads(stamp))) if is_faulty else file
 
 
 def _fault(message: str) -> str:
@@ -111,7 +111,7 @@ def _input_stamp(file: Input, stamps: Mapping[str, str]) -> str:
 def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     """Return the stamps of the sources' files, in the order of their paths.
 
-    They include folders that cannot be read, and tables; see `is_closed`.
+    They include folders that cannot be read, and tables; see `is_unreadable_folder`.
 
     Args:
         sources: files, folders and globs, or URLs of these.

@@ -27,7 +27,7 @@ def part_of(unit: str, parts: int) -> int:
 
 
 @dataclass(frozen=True)
-class Run:
+class SortedRun:
     """A file with some records of each part.
 
     Attributes:
@@ -51,7 +51,7 @@ class Spool:
         self._folder, self._parts = folder, parts
         self._records: list[list[Record]] = [[] for _ in range(parts)]
         self._bytes = 0
-        self._runs: list[Run] = []
+        self._runs: list[SortedRun] = []
 
     def add(self, record: Record) -> None:
         """Add a record."""
@@ -60,7 +60,7 @@ class Spool:
         if self._bytes > RUN_BYTES:
             self._flush()
 
-    def runs(self) -> Sequence[Run]:
+    def runs(self) -> Sequence[SortedRun]:
         """Return the runs of all records."""
         if self._bytes:
             self._flush()
@@ -73,11 +73,11 @@ class Spool:
             for records in self._records:
                 places.append(places[-1] + (file.write(pack(records, _LEVEL)) if records else 0))
                 records.clear()
-        self._runs.append(Run(path, places))
+        self._runs.append(SortedRun(path, places))
         self._bytes = 0
 
 
-def records_of_part(runs: Iterable[Run], part: int) -> Iterator[Record]:
+def records_of_part(runs: Iterable[SortedRun], part: int) -> Iterator[Record]:
     """Yield the records of a part, in any order."""
     for run in runs:
         begin, end = run.places[part : part + 2]

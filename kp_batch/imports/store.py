@@ -41,7 +41,7 @@ class State:
     importer: int = 0
     rules: str = "{}"
     number: int = 0
-    closed: int = 0
+    unreadable_folders: int = 0
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -56,15 +56,15 @@ class KnownSource:
     Attributes:
         id: id in the store.
         stamp: its stamp with those of its sidecars; '' to read it again; None if it was only
-            sniffed.
-        seen: its stamp when it was sniffed.
-        sniffed: the result of sniffing, as JSON; see `Format.sniff`.
+            probed.
+        seen: its stamp when it was probed.
+        probed: the result of probing, as JSON; see `Format.probe`.
     """
 
     id: int
     stamp: str | None = None
     seen: str | None = None
-    sniffed: str | None = None
+    probed: str | None = None
 
 
 class Unit(NamedTuple):
@@ -94,7 +94,7 @@ class Unit(NamedTuple):
         return name, *lists, *others, dump([*links]).decode() if links else None
 
 
-class Store:
+class RecordStore:
     """A store; several processes may read it, and one may write.
 
     Args:
@@ -122,7 +122,7 @@ class Store:
         return State(*row) if row else State()
 
     def known_sources(self) -> dict[str, KnownSource]:
-        """Return the files that were read or sniffed, by path."""
+        """Return the files that were read or probed, by path."""
         rows = self.connection.execute("SELECT path, id, stamp, seen, sniffed FROM files")
         return {path: KnownSource(*values) for path, *values in rows}
 
@@ -256,7 +256,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def opened_store(archive: Archive) -> Generator[Store | None]:
+def opened_store(archive: Archive) -> Generator[RecordStore | None]:
     """Open the store of an archive; None if nothing was imported into it.
 
     Raises:
@@ -268,7 +268,7 @@ def opened_store(archive: Archive) -> Generator[Store | None]:
         _check_nothing_is_there(archive)
         yield None
         return
-    with reading_store(archive.name), Store(path) as store:
+    with reading_store(archive.name), RecordStore(path) as store:
         version = _version(store.connection)
         if not version:  # an import was killed while it made the store
             _check_nothing_is_there(archive)

@@ -12,9 +12,9 @@ CREATE TABLE state (
 CREATE TABLE files (
     id INTEGER PRIMARY KEY,
     path TEXT NOT NULL UNIQUE,
-    stamp TEXT, -- with those of its sidecars; null if it was only sniffed
-    seen TEXT, -- its stamp when it was sniffed
-    sniffed TEXT -- JSON, see Format.sniff
+    stamp TEXT, -- with those of its sidecars; null if it was only probed
+    seen TEXT, -- its stamp when it was probed
+    sniffed TEXT -- JSON, see Format.probe
 );
 
 CREATE TABLE blocks (id INTEGER PRIMARY KEY, records BLOB NOT NULL);

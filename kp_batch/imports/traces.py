@@ -8,7 +8,7 @@ from kp_batch.bounds import TOO_LARGE, TooLargeError
 from kp_batch.conversion.apply_rules import Row, apply_rules
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.conversion.conversation.messages import CutContentError
-from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.conversion.model import Format, Refused, Skipped, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ResourceError
 from kp_batch.text import one_line
@@ -40,7 +40,7 @@ class ImportCounts:
 
 def make_row(
     form: Format, rules: Rules, name: str, records: Iterable[SourceRecord], counts: ImportCounts
-) -> Row | Rejected | Skipped:
+) -> Row | Refused | Skipped:
     """Make the row of a trace from its records.
 
     Args:
@@ -63,16 +63,16 @@ def make_row(
     except OSError:
         raise
     except TooLargeError as error:
-        return Rejected([TOO_LARGE], str(error), id=id_)
+        return Refused([TOO_LARGE], str(error), id=id_)
     except CutContentError as error:
-        return Rejected(["cut_content"], str(error), id=id_)
+        return Refused(["cut_content"], str(error), id=id_)
     except MemoryError as error:
         raise ResourceError(
             f"out of memory while {id_} was made; import on a machine with more memory"
         ) from error
     except Exception as error:  # noqa: BLE001 (others' JSON may have any value)
         reason = one_line(f"{type(error).__name__}: {error}")
-        return Rejected(["malformed_json"], f"it is not understood: {reason}", id=id_)
+        return Refused(["malformed_json"], f"it is not understood: {reason}", id=id_)
 
 
 def _whole(records: Iterable[SourceRecord]) -> Iterator[SourceRecord]:

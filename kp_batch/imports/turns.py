@@ -13,8 +13,8 @@ from kp_batch.imports.building import Builder, Built, Work, build_part
 from kp_batch.imports.change import ArchiveChange
 from kp_batch.imports.cutting import Cutter
 from kp_batch.imports.merging import Merged
-from kp_batch.imports.spool import Run, Spool, part_of, place_of, records_of_part
-from kp_batch.imports.store import Store, Unit
+from kp_batch.imports.spool import SortedRun, Spool, part_of, place_of, records_of_part
+from kp_batch.imports.store import RecordStore, Unit
 from kp_batch.imports.workers import Workers
 from kp_batch.steps.step import cut
 
@@ -33,7 +33,7 @@ def build_all(
     is_cut = bool(work.form.turns)
     units = _by_part(filter(is_session, names) if is_cut else names, work.parts)
     begun = [workers.submit(build_part, work, x, part) for x, part in enumerate(units)]
-    only_gone, sessions, runs = set[tuple[str, bytes]](), set[str](), list[Run]()
+    only_gone, sessions, runs = set[tuple[str, bytes]](), set[str](), list[SortedRun]()
     names = {name for name in names if is_cut and not is_session(name)}
     for answer in begun:
         change.take(built := answer())
@@ -72,7 +72,7 @@ def build_turns(work: Work, part: int, touched: Sequence[str], sessions: frozens
     for record in records_of_part(work.runs, part):
         new.setdefault(record.unit, []).append(record)
     builder, lost = Builder(work, (), Spool(work.folder / "none", 1)), list[str]()
-    with Store(work.store) as store:
+    with RecordStore(work.store) as store:
         ordered = sorted(new, key=place_of)
         for names in cut(
             ordered, lambda x: 100 + sum(len(y.content or b"") for y in new[x]), _GROUP_BYTES
@@ -91,7 +91,7 @@ def build_turns(work: Work, part: int, touched: Sequence[str], sessions: frozens
     return built
 
 
-def _kept(work: Work, store: Store, names: Iterable[str]) -> Iterator[Record]:
+def _kept(work: Work, store: RecordStore, names: Iterable[str]) -> Iterator[Record]:
     """Yield the records of traces that come from sessions in the store."""
     cutter = Cutter(work.form, work.rules, store, work.merge.forgotten)
     for unit in store.units(names).values():

@@ -23,7 +23,7 @@ from kp_batch.archive.ledger import (
     file_changes,
     gone_content,
     has_other_versions,
-    in_closed_folders,
+    in_unreadable_folders,
     is_same_ledger,
     is_there,
     new_faults,
@@ -34,7 +34,7 @@ from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, p
 from kp_batch.errors import CUT_FILE, ArchiveError
 from kp_batch.ingest.stage import (
     VERSION,
-    Content,
+    NewContent,
     StagedPart,
     Unreadable,
     content_of,
@@ -108,9 +108,9 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     contents, staged = read_new(run, [*compress(sources, ~listed["is_known"])], executor)
     facts = tuple(chain.from_iterable(part.facts for part in staged))
     present = _present(listed, _content_frame(contents, _losing(run, contents, before, facts)))
-    closed = {source.path for source in sources if source.fault}
+    faulty = {source.path for source in sources if source.fault}
     expected = without(before, excluded.paths)
-    now = pl.concat([present, in_closed_folders(present, expected, closed)])
+    now = pl.concat([present, in_unreadable_folders(present, expected, faulty)])
     _warn_of_unreadable(run, now, before)
     gone = gone_content(now, expected)
     _warn_of_loss(now, expected, gone)
@@ -194,7 +194,7 @@ def _listed(run: Run, sources: Sequence[SourceFile], before: pl.DataFrame) -> pl
     ctime_ns = pl.col("version").cast(pl.Int64, strict=False)
     is_object = pl.Series([is_url(file.path) for file in sources], dtype=pl.Boolean)
     listed = files.with_columns(
-        is_settled=is_object | (pl.max_horizontal("mtime_ns", ctime_ns) < until)
+        is_stable=is_object | (pl.max_horizontal("mtime_ns", ctime_ns) < until)
     ).join(before, on="source_file", how="left", suffix="_last", maintain_order="left")
     is_known = (
         (pl.col("status") != "unreadable")  # its cause may be gone, for example a permission
@@ -209,7 +209,7 @@ def _present(listed: pl.DataFrame, contents: pl.DataFrame) -> pl.DataFrame:
     """Return the ledger of the present files; one that is unreadable now keeps its content."""
     files = listed.join(contents, on="source_file", how="left", maintain_order="left")
     is_read = pl.col("new_rows").is_not_null()
-    keeps_version = pl.col("is_known") | pl.col("is_settled")
+    keeps_version = pl.col("is_known") | pl.col("is_stable")
     return files.select(
         "source_file",
         pl.when(is_read | pl.col("is_known"))
@@ -289,7 +289,7 @@ def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceF
             recurring=True,
         )
     for path in warehouses:
-        if not in_closed_folders(before.clear(), before, {path}).is_empty():
+        if not in_unreadable_folders(before.clear(), before, {path}).is_empty():
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))
         else:
             warn(f"{printable(path)} is skipped: it is a warehouse of kp_batch", recurring=True)
@@ -383,7 +383,7 @@ def _read_batch(
     for source, file_id in zip(sources, ids, strict=True):
         if isinstance(file_id, str) and not isinstance(rows.get(file_id), int):
             unknown.setdefault(file_id, []).append(source)
-    contents = [Content(file_id, tuple(files)) for file_id, files in unknown.items()]
+    contents = [NewContent(file_id, tuple(files)) for file_id, files in unknown.items()]
     staged = _staged(run, contents, executor)
     counts = chain.from_iterable(part.rows for part in staged)
     rows |= {content.file_id: count for content, count in zip(contents, counts, strict=True)}
@@ -394,7 +394,7 @@ def _read_batch(
     return staged
 
 
-def _staged(run: Run, contents: Sequence[Content], executor: Executor) -> list[StagedPart]:
+def _staged(run: Run, contents: Sequence[NewContent], executor: Executor) -> list[StagedPart]:
     forgotten = run.snapshot.files("forgotten")
     archive = [in_full(name) for name in run.config.archive]
     parts = _cut(contents, lambda content: _size(content.sources[0]))

@@ -46,7 +46,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Content:
+class NewContent:
     """Content that is not known yet, and the files that contain it."""
 
     file_id: str
@@ -82,7 +82,11 @@ def _file_id(source: SourceFile) -> str:
 
 @step("stage")
 def stage_contents(
-    part: Sequence[Content], /, archive: Sequence[str], forgotten: Sequence[Path], staging: Staging
+    part: Sequence[NewContent],
+    /,
+    archive: Sequence[str],
+    forgotten: Sequence[Path],
+    staging: Staging,
 ) -> StagedPart:
     """Stage the rows of some contents: small ones together, a large one by itself.
 
@@ -116,7 +120,7 @@ class _Contents:
     together: StagedRows  # rows of small contents
     alone: list[StagedRows] = field(default_factory=list[StagedRows])  # one per large content
 
-    def stage(self, content: Content) -> int:
+    def stage(self, content: NewContent) -> int:
         """Stage a content from the first of its files that is still there; return its rows."""
         for source in content.sources[:-1]:
             try:
@@ -127,7 +131,7 @@ class _Contents:
                     raise
         return self._stage(content, content.sources[-1])
 
-    def _stage(self, content: Content, source: SourceFile) -> int:
+    def _stage(self, content: NewContent, source: SourceFile) -> int:
         """Stage the rows of one file; none of them count if an error follows.
 
         So content of one batch joins the others only after it is read to its end, and larger
@@ -149,7 +153,7 @@ class _Contents:
         self.alone.append(alone)
         return rows
 
-    def _rows(self, content: Content, source: SourceFile) -> Iterator[pl.DataFrame]:
+    def _rows(self, content: NewContent, source: SourceFile) -> Iterator[pl.DataFrame]:
         """Yield the rows that are not forgotten, with the column `file_id`."""
 
         def is_outside_alone() -> bool:

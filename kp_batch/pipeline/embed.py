@@ -20,7 +20,7 @@ from kp_batch.embedding.encoder import Encoder
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.embedding.precision import Precision, is_native
-from kp_batch.embedding.windows import KnownWindows, Windows, chunks_to_embed, window_hash
+from kp_batch.embedding.windows import KnownWindows, TextWindows, chunks_to_embed, window_hash
 from kp_batch.errors import EncoderError
 from kp_batch.ingest.scan import file_parts
 from kp_batch.ingest.stage import stage_texts
@@ -137,17 +137,17 @@ def embed_by_window(
 
 
 @step("tokenise", at_once=2)  # a tokenizer uses all cores while another part is read
-def tokenise(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path) -> Windows:
+def tokenise(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path) -> TextWindows:
     """Tokenise some texts of `to_embed`, and store the hash of each text's window."""
     texts = read_inputs(part, to_embed, ("text_hash", "text"))
     windows = _minilm(name).windows(texts.get_column("text").to_list())
     hashes = [window_hash(window) for window in windows]
     write_windows(vectors, texts.get_column("text_hash").to_list(), hashes)
-    return Windows(hashes, windows, len(windows))
+    return TextWindows(hashes, windows, len(windows))
 
 
 @step("embed windows", on_gpu=True, at_once=3)  # one is prepared, one computed, one stored
-def embed_windows(chunk: Windows, /, name: EncoderName, vectors: Path) -> tuple[int, int]:
+def embed_windows(chunk: TextWindows, /, name: EncoderName, vectors: Path) -> tuple[int, int]:
     """Embed some windows and store their vectors; return the number of windows and of texts."""
     if chunk.windows:
         write_chunk(vectors, chunk.hashes, _minilm(name).encode_windows(chunk.windows))

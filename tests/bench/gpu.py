@@ -37,7 +37,7 @@ from kp_batch.embedding.chunks import write_chunk, write_windows
 from kp_batch.embedding.minilm import WINDOW, MiniLM, Window
 from kp_batch.embedding.model_files import find_minilm
 from kp_batch.embedding.precision import Precision, computing
-from kp_batch.embedding.windows import KnownWindows, Windows, chunks_to_embed, window_hash
+from kp_batch.embedding.windows import KnownWindows, TextWindows, chunks_to_embed, window_hash
 from kp_batch.steps.step import Step, ThreadExecutor
 
 ON_GPU = torch.cuda.is_available()
@@ -199,15 +199,15 @@ def bench_step(rates: Rates, encoder: MiniLM) -> None:
 def embed_staged(encoder: MiniLM, staged: Path, vectors: Path) -> int:
     """Embed the texts of a file, by the same parts and in the same lanes as the step of a run."""
 
-    def tokenise(group: int) -> Windows:
+    def tokenise(group: int) -> TextWindows:
         with pq.ParquetFile(staged) as file:
             texts = file.read_row_group(group)
         windows = encoder.windows(texts["text"].to_pylist())
         hashes = [window_hash(window) for window in windows]
         write_windows(vectors, texts["text_hash"].to_pylist(), hashes)
-        return Windows(hashes, windows, len(windows))
+        return TextWindows(hashes, windows, len(windows))
 
-    def embed(chunk: Windows) -> int:
+    def embed(chunk: TextWindows) -> int:
         write_chunk(vectors, chunk.hashes, encoder.encode_windows(chunk.windows))
         return len(chunk.windows)
 

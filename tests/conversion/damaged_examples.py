@@ -165,7 +165,7 @@ def touched(form: str, example: Path, damage: Damage) -> set[str]:
 def _records(form: str, example: Path) -> Iterator[tuple[str, str, int | None]]:
     kind = FORMATS[form]
     paths = sorted(str(path) for path in example.rglob("*") if path.is_file())
-    for file in kind.inputs(paths, lambda path: kind.sniff(path, Path(path).read_bytes())):
+    for file in kind.inputs(paths, lambda path: kind.probe(path, Path(path).read_bytes())):
         for item in items_of_file(kind, file, ALWAYS):
             if isinstance(item, SourceRecord):
                 yield str(Path(file.path).relative_to(example)), item.trace, item.line

@@ -443,7 +443,7 @@ def test_so_is_one_that_its_spans_are_named_by(tmp_path: Path) -> None:
     tool = span(1, name="claude_code.tool", attributes={"duration_ms": "5"})
     ((_, refused),) = made_of(tmp_path, root(), tool).refused
     assert refused.message == (
-        "it is told in the dialect of Claude Code (claude_code.tool), which is not read"
+        "it is in the dialect of Claude Code (claude_code.tool), which is not read"
     )
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from kp_batch.conversion.formats import langfuse
-from kp_batch.conversion.model import Native, Rejected, Skipped, TraceDraft
+from kp_batch.conversion.model import Native, Refused, Skipped, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
@@ -411,7 +411,7 @@ def chosen(paths: Sequence[str], manifests: dict[str, object]) -> dict[str, str]
         return content if isinstance(content, bytes) else json.dumps(content).encode()
 
     def look(path: str) -> object:
-        return langfuse.FORMAT.sniff(path, read(path))
+        return langfuse.FORMAT.probe(path, read(path))
 
     inputs: list[Input] = list(langfuse.FORMAT.inputs(sorted([*paths, *manifests]), look))
     return {source.path: source.refused.reasons[0] if source.refused else "" for source in inputs}
@@ -467,7 +467,7 @@ def test_rows_without_ids_are_reported(tmp_path: Path) -> None:
     rows = [score("right", 1, trace_id=None), root(id=None)]
     passed, refused = langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
     assert isinstance(passed, Skipped)
-    assert refused == Rejected(["missing_id"], "a row without its id, or its trace's", line=2)
+    assert refused == Refused(["missing_id"], "a row without its id, or its trace's", line=2)
 
 
 def test_an_import_of_parquet(tmp_path: Path) -> None:

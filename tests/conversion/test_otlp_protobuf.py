@@ -23,7 +23,7 @@ from kp_batch import bounds
 from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.formats import FORMATS, detect_format, otlp
 from kp_batch.conversion.formats.json_files import opened
-from kp_batch.conversion.model import Rejected, Skipped, SourceRecord
+from kp_batch.conversion.model import Refused, Skipped, SourceRecord
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
 from tests.support.damage.table import lower_limits
@@ -97,7 +97,7 @@ def test_whatever_it_is_packed_in_it_tells_what_lines_of_json_tell(
     (tmp_path / name).write_bytes(FILES[name])
     assert [*map(str, otlp.FORMAT.inputs([name], str))]
     assert records(tmp_path / name) == as_json
-    assert items_of(tmp_path / name, Rejected) == []
+    assert items_of(tmp_path / name, Refused) == []
 
 
 VALUES = st.recursive(
@@ -254,7 +254,7 @@ def test_with_flipped_bytes_it_is_read_or_refused(tmp_path: Path, name: str) -> 
 def _reasons(path: Path) -> Sequence[str]:
     """Why a file, or something in it, is refused."""
     try:
-        refused = items_of(path, Rejected)
+        refused = items_of(path, Refused)
     except UnreadableError:
         return ["unreadable_file"]
     except TooLargeError:
@@ -310,7 +310,7 @@ def test_other_signals_are_counted(tmp_path: Path) -> None:
     (tmp_path / "all.pb").write_bytes(stream(messages))
     skipped = items_of(tmp_path / "all.pb", Skipped)
     assert skipped == [Skipped("logs")] * 2 + [Skipped("metrics")] * 2
-    assert items_of(tmp_path / "all.pb", Rejected) == []
+    assert items_of(tmp_path / "all.pb", Refused) == []
     assert len(records(tmp_path / "all.pb")) == 1
     (tmp_path / "logs.pb").write_bytes(logs(LOG))
     assert items_of(tmp_path / "logs.pb", Skipped) == [Skipped("logs")]
@@ -323,27 +323,27 @@ def test_a_message_that_is_no_request_is_refused_alone(
     bad = [MESSAGES[1][:-1], b"\x0bgroup", nameless, MESSAGES[1].replace(b"where", b"\xff\xff\xff")]
     path = tmp_path / "spans.pb"
     path.write_bytes(stream([MESSAGES[0], *bad, b"", *MESSAGES[1:]]))
-    refused = items_of(path, Rejected)
+    refused = items_of(path, Refused)
     assert [(item.reasons, item.line) for item in refused] == [
         (["malformed_json"], line) for line in (2, 3, 4, 5)
     ]
     assert records(path) == as_json
     path.write_bytes(stream(map(packed, MESSAGES[:2])) + in_four_bytes(packed(b"x" * 99)[:-9]))
-    assert [item.line for item in items_of(path, Rejected)] == [3]
+    assert [item.line for item in items_of(path, Refused)] == [3]
     path.write_bytes(stream([packed(MESSAGES[0]), packed(b"{"), packed(b"{}")]))
-    assert [item.line for item in items_of(path, Rejected)] == [2, 3]
+    assert [item.line for item in items_of(path, Refused)] == [2, 3]
 
 
 def test_the_name_tells_that_damaged_json_is_json(tmp_path: Path) -> None:
     (tmp_path / "spans.JSONL").write_bytes(b"\0\0\0\1 torn\n" + LINES)
-    assert [item.line for item in items_of(tmp_path / "spans.JSONL", Rejected)] == [1]
+    assert [item.line for item in items_of(tmp_path / "spans.JSONL", Refused)] == [1]
     assert len(records(tmp_path / "spans.JSONL")) == 3
 
 
 def test_a_span_without_its_ids_is_refused_alone(tmp_path: Path) -> None:
     content = json.loads(request([agent(), {**chat(1), "spanId": ""}]))
     (tmp_path / "spans.pb").write_bytes(encoded(content))
-    assert [item.reasons for item in items_of(tmp_path / "spans.pb", Rejected)] == [["missing_id"]]
+    assert [item.reasons for item in items_of(tmp_path / "spans.pb", Refused)] == [["missing_id"]]
     assert len(records(tmp_path / "spans.pb")) == 1
 
 
@@ -404,7 +404,7 @@ def test_a_message_with_too_many_values_is_refused_alone(
     lower_limits(monkeypatch)
     path = tmp_path / "spans.pb"
     path.write_bytes(stream([MESSAGES[0], inner(bounds.VALUES + 1), MESSAGES[1]]))
-    assert [item.reasons for item in items_of(path, Rejected)] == [["too_large"]]
+    assert [item.reasons for item in items_of(path, Refused)] == [["too_large"]]
     assert len(records(path)) == 2
 
 
@@ -415,7 +415,7 @@ def test_a_message_that_is_too_large_is_refused_alone(
     lower_limits(monkeypatch)
     path = tmp_path / "spans.pb"
     path.write_bytes(stream(map(pack, [MESSAGES[0], large(3 * bounds.LINE_BYTES), MESSAGES[1]])))
-    assert [(item.reasons, item.line) for item in items_of(path, Rejected)] == [(["too_large"], 2)]
+    assert [(item.reasons, item.line) for item in items_of(path, Refused)] == [(["too_large"], 2)]
     assert len(records(path)) == 2
     path.write_bytes(large(bounds.LINE_BYTES))
     with pytest.raises(TooLargeError):

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from kp_batch.conversion.apply_rules import IMPORTED, apply_rules
-from kp_batch.conversion.model import Native, Rejected, TraceDraft
+from kp_batch.conversion.model import Native, Refused, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from tests.support.processes.commands import invoke
@@ -39,7 +39,7 @@ def rules(**changes: Any) -> Rules:
 
 def test_a_trace_gets_what_the_rules_say() -> None:
     row = apply_rules(draft(), rules(), "otlp")
-    assert not isinstance(row, Rejected)
+    assert not isinstance(row, Refused)
     assert row["metadata"]["created_at"] == "2026-01-02T03:04:05.000006Z"
     assert (row["metadata"]["success"], row["outcome"]["confidence"]) == (True, 0.5)
     assert row["metadata"]["task_domain"] == "finance"  # the first value that the map knows
@@ -47,7 +47,7 @@ def test_a_trace_gets_what_the_rules_say() -> None:
 
 def test_a_row_tells_where_its_trace_came_from() -> None:
     row = apply_rules(draft(native=Native(log="l", sample="7", epoch=2)), rules(), "inspect")
-    assert not isinstance(row, Rejected)
+    assert not isinstance(row, Refused)
     assert list(row) == IMPORTED.names()
     native = {"system": "inspect", "root": None, "log": "l", "sample": "7", "epoch": 2}
     assert row["native"] == native
@@ -66,7 +66,7 @@ def test_a_row_tells_where_its_trace_came_from() -> None:
 )
 def test_success(rule: dict[str, Any], scores: dict[str, float], success: object) -> None:
     row = apply_rules(draft(scores={"judge": 1, **scores}), rules(success=rule), "otlp")
-    assert not isinstance(row, Rejected)
+    assert not isinstance(row, Refused)
     assert row["metadata"]["success"] is success
 
 
@@ -89,7 +89,7 @@ def test_success(rule: dict[str, Any], scores: dict[str, float], success: object
 )
 def test_all_reasons_are_reported(changes: Any, reasons: list[str], message: str) -> None:
     refused = apply_rules(draft(**changes), rules(), "otlp")
-    assert refused == Rejected(reasons, message, id="kp:trace:a")
+    assert refused == Refused(reasons, message, id="kp:trace:a")
 
 
 @pytest.mark.parametrize("limit", ["nan", "inf"])
@@ -105,20 +105,20 @@ def test_a_limit_is_a_finite_number(limit: str) -> None:
 @pytest.mark.parametrize("rule", [{"from": "tags"}, {"from": "tags", "map": {}}])
 def test_without_a_map_the_field_names_the_domain(rule: dict[str, Any]) -> None:
     row = apply_rules(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=rule), "otlp")
-    assert not isinstance(row, Rejected)
+    assert not isinstance(row, Refused)
     assert row["metadata"]["task_domain"] == "new"
 
 
 @pytest.mark.parametrize("fields", [{}, {"tags": []}, {"tags": [""]}])
 def test_an_empty_field_names_none(fields: dict[str, list[str]]) -> None:
     refused = apply_rules(draft(fields=fields), rules(task_domain={"from": "tags"}), "otlp")
-    assert refused == Rejected(
+    assert refused == Refused(
         ["empty_domain"], "the field 'tags' is missing or empty", id="kp:trace:a"
     )
     row = apply_rules(
         draft(fields=fields), rules(task_domain={"from": "tags", "otherwise": "x"}), "otlp"
     )
-    assert not isinstance(row, Rejected)
+    assert not isinstance(row, Refused)
     assert row["metadata"]["task_domain"] == "x"
 
 
@@ -131,7 +131,7 @@ def test_an_unmapped_domain_may_have_another() -> None:
     row = apply_rules(
         draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}), "otlp"
     )
-    assert not isinstance(row, Rejected)
+    assert not isinstance(row, Refused)
     assert row["metadata"]["task_domain"] == "default"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kp_batch.embedding import encoders
 from kp_batch.embedding.encoders import Hashing, load_encoder
-from kp_batch.embedding.held import Held
+from kp_batch.embedding.process_settings import ProcessSetting
 
 
 @pytest.mark.parametrize("first_to_end", [0, 1])
@@ -17,16 +17,18 @@ def test_a_setting_is_held_until_the_last_has_ended_and_is_then_what_it_was(
     first_to_end: int,
 ) -> None:
     setting = ["high"]
-    held = Held(lambda: setting[0], lambda value: setting.__setitem__(0, value), "highest")
+    held = ProcessSetting(
+        lambda: setting[0], lambda value: setting.__setitem__(0, value), "highest"
+    )
     stacks = [ExitStack(), ExitStack()]
     for stack in stacks:
-        stack.enter_context(held.held())
+        stack.enter_context(held.kept())
     stacks[first_to_end].close()
     assert setting == ["highest"]
     stacks[1 - first_to_end].close()
     assert setting == ["high"]
     setting[0] = "medium"
-    with held.held():
+    with held.kept():
         assert setting == ["highest"]
     assert setting == ["medium"]
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from kp_batch.embedding import windows as module
 from kp_batch.embedding.chunks import HASHES, stored_hashes, write_chunk
-from kp_batch.embedding.windows import KnownWindows, Windows, chunks_to_embed, window_hash
+from kp_batch.embedding.windows import KnownWindows, TextWindows, chunks_to_embed, window_hash
 
 PIECES = st.lists(st.integers(0, 3), min_size=1, max_size=2)
 PARTS = st.lists(st.lists(PIECES, max_size=6), max_size=6)
 
 
-def windows_of(part: list[list[int]]) -> Windows:
+def windows_of(part: list[list[int]]) -> TextWindows:
     windows = [np.array(pieces, dtype=np.uint16) for pieces in part]
-    return Windows([window_hash(window) for window in windows], windows, len(windows))
+    return TextWindows([window_hash(window) for window in windows], windows, len(windows))
 
 
 def as_stored(hashes: list[str]) -> np.ndarray:
@@ -79,4 +79,4 @@ def test_a_chunk_holds_its_windows_alone() -> None:
 
 def test_a_part_is_named_in_a_line() -> None:
     assert repr(windows_of([[1], [2]])).startswith("2 windows, the first ")
-    assert repr(Windows([], [], 0)) == "0 windows, the first None"
+    assert repr(TextWindows([], [], 0)) == "0 windows, the first None"

@@ -614,10 +614,10 @@ def test_a_file_is_looked_into_once_until_it_changes(nights: Path, archive: Path
     def inputs(paths: Sequence[str], look: Any) -> Any:
         return (Input(path) for path in paths if look(path) or True)
 
-    def sniff(path: str, _: bytes) -> None:
+    def probe(path: str, _: bytes) -> None:
         looked.append(Path(path).name)
 
-    form = replace(spans_format(), inputs=inputs, sniff=sniff)
+    form = replace(spans_format(), inputs=inputs, probe=probe)
     for night in (["1.jsonl", "2.jsonl"], [], ["2.jsonl"]):
         looked.clear()
         import_traces(form, [str(nights)], archive, load_rules(None, RULES))

@@ -277,11 +277,11 @@ def test_a_file_is_looked_into_again(machine: Machine) -> None:
     def inputs(paths: Sequence[str], look: Any) -> Any:
         return (each for each in spans_format().inputs(paths, look) if look(each.path) is None)
 
-    def sniff(path: str, _: bytes) -> None:
+    def probe(path: str, _: bytes) -> None:
         seen.append(path)
 
-    machine.form = replace(machine.form, inputs=inputs, sniff=sniff)
-    machine.older = replace(machine.older, inputs=inputs, sniff=sniff)
+    machine.form = replace(machine.form, inputs=inputs, probe=probe)
+    machine.older = replace(machine.older, inputs=inputs, probe=probe)
     machine.before()
     machine.now()
     assert len(seen) == 6

@@ -26,7 +26,7 @@ from kp_batch.conversion.model import Format, SourceRecord, TraceDraft, by_endin
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.store import Store
+from kp_batch.imports.store import RecordStore
 from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
 from tests.support.formats.langfuse import observation, root
@@ -69,7 +69,7 @@ class Killed(BaseException):
 @contextmanager
 def killing(moment: int, *, before: bool) -> Generator[None]:
     """Let an import die before or after it puts a file in place, or commits, for the n-th time."""
-    put, transaction, moments = Path.replace, Store.transaction, count(1)
+    put, transaction, moments = Path.replace, RecordStore.transaction, count(1)
 
     def dying(path: Path, target: Any) -> Path:
         is_last = next(moments) == moment
@@ -81,7 +81,7 @@ def killing(moment: int, *, before: bool) -> Generator[None]:
         return done
 
     @contextmanager
-    def committing(store: Store) -> Generator[None]:
+    def committing(store: RecordStore) -> Generator[None]:
         is_last = next(moments) == moment
         with transaction(store):
             yield
@@ -92,7 +92,7 @@ def killing(moment: int, *, before: bool) -> Generator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", dying)
-        patch.setattr(Store, "transaction", committing)
+        patch.setattr(RecordStore, "transaction", committing)
         yield
 
 

@@ -15,7 +15,7 @@ import pytest
 from kp_batch.archive.folders import IS_TABLE
 from kp_batch.conversion.formats import json_files
 from kp_batch.conversion.formats.json_files import read_json_lines, read_json_values
-from kp_batch.conversion.model import Rejected
+from kp_batch.conversion.model import Refused
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError, ResourceError, UnreadableError, is_passing
 from kp_batch.imports import traces
@@ -275,9 +275,9 @@ def test_a_torn_first_line_is_refused_alone_and_its_file_is_read_line_by_line(
     (tmp_path / "spans.jsonl").write_text(f"{torn}\n{REST}")
     monkeypatch.setattr(json_files, "read_json", None)  # which has all of a file in memory
     first, *others = read_json_values(tmp_path / "spans.jsonl")
-    assert isinstance(first, Rejected)
+    assert isinstance(first, Refused)
     assert first.line == 1
-    assert [other[1] for other in others if not isinstance(other, Rejected)] == [
+    assert [other[1] for other in others if not isinstance(other, Refused)] == [
         {"resourceSpans": []}
     ] * 3
 
@@ -294,9 +294,9 @@ def test_one_value_over_any_number_of_lines_is_read_whole(
     for text in (json.dumps(value, indent=indent), f"[\n{json.dumps(VALUE)}\n]\n"):
         path.write_text(f"\n{text}")
         expected = json.loads(text)
-        assert [
-            entry[1] for entry in read_json_values(path) if not isinstance(entry, Rejected)
-        ] == (expected if isinstance(expected, list) else [expected])
+        assert [entry[1] for entry in read_json_values(path) if not isinstance(entry, Refused)] == (
+            expected if isinstance(expected, list) else [expected]
+        )
 
 
 @pytest.mark.telling

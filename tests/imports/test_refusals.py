@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft
+from kp_batch.conversion.model import Format, Refused, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.change import ArchiveChange
@@ -37,7 +37,7 @@ def spans() -> Format:
 
     def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Any:
         if not any("root" in str(record.payload) for record in records):
-            return Rejected(["incomplete", "no_steps"], "no root yet", id=f"kp:trace:{trace}")
+            return Refused(["incomplete", "no_steps"], "no root yet", id=f"kp:trace:{trace}")
         result = form.draft(trace, records, rules)
         return replace(result, id=f"kp:trace:{trace}") if isinstance(result, TraceDraft) else result
 

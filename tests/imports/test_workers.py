@@ -17,7 +17,7 @@ from kp_batch.errors import ResourceError
 from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.source_files import content_of
-from kp_batch.imports.store import STORE, Store
+from kp_batch.imports.store import STORE, RecordStore
 from kp_batch.imports.workers import Workers
 from kp_batch.storage.store import counted
 from tests.support.formats.shuffled_spans import write_spans
@@ -37,7 +37,7 @@ RULES = Rules.model_validate(
 def contents(archive: Path) -> dict[str, object]:
     """The files of an archive; of the store, whose blocks depend on the parts, what is in them."""
     files: dict[str, object] = {x.name: x.read_bytes() for x in archive.iterdir() if x.is_file()}
-    with Store(archive / STORE) as store:
+    with RecordStore(archive / STORE) as store:
         units = store.units(store.values("SELECT name FROM units"))
         files["records"] = sorted(store.records(units.values()))
         files["units"] = {x.name: x._replace(blocks=()) for x in units.values()}

@@ -78,8 +78,8 @@ class OtelSpan:
         failed = record["failed"] and not any(
             is_pause(value_at(each, "exception.type")) for each in raised
         )
-        told: dict[str, Any] = {"attributes": attributes, "events": events, "failed": failed}
-        return cls(**{**record, **told})
+        changed: dict[str, Any] = {"attributes": attributes, "events": events, "failed": failed}
+        return cls(**{**record, **changed})
 
 
 @lru_cache(maxsize=1 << 12)
@@ -116,8 +116,8 @@ def first_value(attributes: object, names: tuple[str, ...]) -> Any:
 def json_at(attributes: object, *names: str) -> Any:
     """Return the first value of these dotted names; it is JSON by convention."""
     values = ((name, value_at(attributes, name)) for name in names)
-    told = (JsonText.of(name, value) for name, value in values if value is not None)
-    return next(told, None)
+    found = (JsonText.of(name, value) for name, value in values if value is not None)
+    return next(found, None)
 
 
 def first(texts: Iterable[str | None]) -> str | None:

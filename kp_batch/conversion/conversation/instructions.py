@@ -37,7 +37,7 @@ def system_of(attributes: Json, payload: object) -> str:
     """Return the instructions in a span's attributes, or in its input; '' if there are none."""
     value = JsonText.of(_SYSTEM, value_at(attributes, _SYSTEM), or_text=True)
     for name in _OF_PAYLOADS if value is None else ():
-        value = value or _beside(payload, name)
+        value = value or _value_in(payload, name)
     try:
         return text_of(parse_json(value))
     except _CUT:
@@ -51,7 +51,7 @@ def tools_of(attributes: Json, payload: object) -> str:
         for names in _TOOLS
         if not attributes.keys().isdisjoint(names)  # most spans have none of them
     )
-    return first(map(tools_text, lists)) or tools_text(_beside(payload, "tools"))
+    return first(map(tools_text, lists)) or tools_text(_value_in(payload, "tools"))
 
 
 def _list_at(attributes: Json, name: str) -> object:
@@ -61,7 +61,7 @@ def _list_at(attributes: Json, name: str) -> object:
         return None
 
 
-def _beside(payload: object, name: str) -> object:
+def _value_in(payload: object, name: str) -> object:
     """Return the value of a payload's key; parse the payload only if it may have the key."""
     if isinstance(payload, str) and f'"{name}"' not in payload:
         return None
@@ -79,13 +79,13 @@ def tools_text(tools: object) -> str:
             OpenInference.
     """
     try:
-        told = [tool for item in list_in(tools) for tool in _told(item)]
+        listed = [tool for item in list_in(tools) for tool in _functions_of(item)]
     except _CUT:
         return ""
-    return compact(told) if told else ""
+    return compact(listed) if listed else ""
 
 
-def _told(item: object) -> Iterator[Json]:
+def _functions_of(item: object) -> Iterator[Json]:
     tool = object_in(value_at(item, "tool.json_schema")) or object_in(item)
     function = as_object(tool.get("function")) or tool
     if not isinstance(function.get("name"), str):
@@ -93,5 +93,5 @@ def _told(item: object) -> Iterator[Json]:
     schema = parse_json(first_of(function, *_SCHEMAS))
     values = (function["name"], function.get("description"), schema)
     named = zip(("name", "description", "parameters"), values, strict=True)
-    told = {name: value for name, value in named if value not in (None, "")}
-    yield {"type": "function", "function": told}
+    shown = {name: value for name, value in named if value not in (None, "")}
+    yield {"type": "function", "function": shown}

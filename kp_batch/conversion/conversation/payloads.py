@@ -44,10 +44,10 @@ def messages_in(payload: object, readers: Readers = ANY) -> list[Message]:
     return with_reasoning(_messages(parse_json(payload), readers))
 
 
-def with_reasoning(told: Iterable[Message]) -> list[Message]:
+def with_reasoning(found: Iterable[Message]) -> list[Message]:
     """Join separate reasoning with the next message."""
     messages: list[Message] = []
-    for message in told:
+    for message in found:
         last = messages[-1] if messages else None
         if last and message.text and _is_reasoning_alone(last):
             messages[-1] = replace(message, reasoning=joined([last.reasoning, message.reasoning]))
@@ -133,8 +133,8 @@ def own_question_in(payload: object) -> str:
 def question_in(payload: object) -> str:
     """As `objective_in`; a payload without messages or a usual place is all the question."""
     value = bare_arguments(parse_json(payload))
-    is_told = value in _NOTHING or _messages(value, ANY)
-    return objective_in(value) or ("" if is_told else as_text(value))
+    is_known = value in _NOTHING or _messages(value, ANY)
+    return objective_in(value) or ("" if is_known else as_text(value))
 
 
 def at_path(payload: object, path: str | None) -> str:

@@ -222,7 +222,7 @@ def result(content: object, call_id: object, has_failed: object) -> dict[str, ob
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class Prompt:
     """What a prompt records of its turn; see `prompt`."""
 
     root: str
@@ -265,7 +265,7 @@ class Line:
     calls: Sequence[ToolCall]
     results: Sequence[ToolResult]
     model: str
-    turn: Turn | None
+    turn: Prompt | None
     ended: Ended | None
     is_copied: bool
 
@@ -292,7 +292,7 @@ class Line:
                 for x in record.get("results", ())
             ],
             model=str(record.get("model") or ""),
-            turn=Turn(**record["turn"]) if record.get("turn") else None,
+            turn=Prompt(**record["turn"]) if record.get("turn") else None,
             ended=Ended(record["call"], bool(record["failed"])) if is_end else None,
             is_copied=bool(record.get("copied")),
         )

@@ -34,7 +34,7 @@ from kp_batch.conversion.conversation.payloads import (
     result_in,
 )
 from kp_batch.conversion.conversation.transcript import Transcript
-from kp_batch.conversion.model import Drafted, Native, Origin, Rejected, Skipped, TraceDraft
+from kp_batch.conversion.model import Drafted, Native, Origin, Refused, Skipped, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.text import time_of, time_of_ns, us_of
 
@@ -140,9 +140,9 @@ def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Scor
         return Skipped("no span of an agent")
     if not tree.roots:
         why = f"its root is not here yet{_REMEDIES.get(rules.root, '')}"
-        return Rejected(["incomplete"], why, id=name)
+        return Refused(["incomplete"], why, id=name)
     if not all(root.has_ended for root in tree.roots):
-        return Rejected(["incomplete"], "its root has not ended yet", id=name)
+        return Refused(["incomplete"], "its root has not ended yet", id=name)
     transcript = _transcript(tree, rules)
     models = [span for span in tree.spans if isinstance(span.content, ModelCall | AgentRun)]
     return TraceDraft(
@@ -241,8 +241,8 @@ class _Tree:
     def _said(self) -> set[str]:
         """The texts of models' answers, which agents repeat."""
         calls = (span.content for span in self.calls if self.counts(span))
-        told = (call.answer for call in calls if isinstance(call, ModelCall))
-        return {message.text for answer in told for message in answer if message.text}
+        answers = (call.answer for call in calls if isinstance(call, ModelCall))
+        return {message.text for answer in answers for message in answer if message.text}
 
     @cached_property
     def _lasts(self) -> dict[str, int]:
@@ -368,12 +368,12 @@ def _transcript(tree: _Tree, rules: Rules) -> Transcript:
             for message in content.answer:
                 if message.role == "assistant":
                     transcript.add_answer(message)
-                elif not (message.results and tree.has_tool_runs and _tells_runs(content)):
+                elif not (message.results and tree.has_tool_runs and _has_own_spans(content)):
                     transcript.add_prompt([message])
     return transcript
 
 
-def _tells_runs(content: ModelCall | AgentRun) -> bool:
+def _has_own_spans(content: ModelCall | AgentRun) -> bool:
     """Whether results in an answer come from tools that have spans of their own.
 
     Tools whose results are in a model's own answer run at its provider, and have no spans.

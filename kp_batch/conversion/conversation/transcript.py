@@ -80,11 +80,11 @@ class Transcript:
         for call in message.calls:
             if ran := self._ahead.take(call, ALIKE):
                 self._identify(ran, call.id)
-                is_told = not any(ran is silent for silent in self._silent)
+                is_recorded = not any(ran is silent for silent in self._silent)
                 if not ran.id:
                     self._called[call.id] += 1
-                    self._answered[call.id] += is_told
-                    self._results[f"id {call.id}"] += is_told
+                    self._answered[call.id] += is_recorded
+                    self._results[f"id {call.id}"] += is_recorded
             else:
                 self._call(call)
                 self._open.add(call)
@@ -189,8 +189,8 @@ class Transcript:
                     results[key] += 1
                     if results[key] > self._results[key]:  # otherwise it is known
                         self._contents.setdefault(result.id, set()).add(_content(result))
-        for known, told in ((self._users, users), (self._results, results)):
-            for key, times in told.items():
+        for known, seen in ((self._users, users), (self._results, results)):
+            for key, times in seen.items():
                 known[key] = max(known[key], times)
 
     def _is_answered(self, call: ToolCall) -> bool:
@@ -215,8 +215,8 @@ class Transcript:
         self._nameless[content] += not result.id
         self._answered[result.id] += 1
         self._contents.setdefault(result.id, set()).add(content)
-        told = {"content": as_text(result.content), "call_id": result.id or None}
-        self._add("observation", "tool", **told)
+        fields = {"content": as_text(result.content), "call_id": result.id or None}
+        self._add("observation", "tool", **fields)
 
     def _call(self, call: ToolCall) -> None:
         arguments = None if call.arguments is None else as_text(call.arguments)

@@ -23,7 +23,7 @@ from kp_batch.conversion.dialects.dialect import Dialect
 
 
 @dataclass(slots=True)
-class Told:
+class SpanParts:
     """What a span contains, in all of its dialects.
 
     Attributes:
@@ -47,20 +47,20 @@ _DIALECTS = (
 )
 
 
-def read(span: OtelSpan) -> Told:
+def read(span: OtelSpan) -> SpanParts:
     """Read a span in the dialects that its names belong to."""
-    told, is_repeated = Told(), False
+    parts, is_repeated = SpanParts(), False
     for dialect in _spoken(span.families):
         is_repeated = is_repeated or dialect.is_repeated(span)
-        if not _is_whole(told.content):
-            told.content = _joined(told.content, dialect.content(span))
-        if told.input is None:
-            told.input = dialect.input(span)
-        told.scores += dialect.scores(span)
-        told.of_trace += dialect.of_trace(span)
+        if not _is_whole(parts.content):
+            parts.content = _joined(parts.content, dialect.content(span))
+        if parts.input is None:
+            parts.input = dialect.input(span)
+        parts.scores += dialect.scores(span)
+        parts.of_trace += dialect.of_trace(span)
     if is_repeated:
-        told.content = None
-    return told
+        parts.content = None
+    return parts
 
 
 @lru_cache(maxsize=1 << 10)  # most spans have the same few

@@ -22,7 +22,7 @@ _UNKNOWN = ("N/A", "<not specified>", "<not serializable>")
 
 def _content_of(span: OtelSpan) -> SpanContent | None:
     """Return the content of a span in this dialect; None if it has none."""
-    arguments, result = _told(span, "tool_call_args"), _told(span, "tool_response")
+    arguments, result = _value(span, "tool_call_args"), _value(span, "tool_response")
     if arguments == result == "{}":  # content is not recorded
         return None
     if arguments is not None or result is not None:
@@ -32,7 +32,7 @@ def _content_of(span: OtelSpan) -> SpanContent | None:
         return ToolRun(
             ToolCall(name, arguments, call_id), ToolResult(_result(result), call_id, span.failed)
         )
-    request, response = _told(span, "llm_request"), _told(span, "llm_response")
+    request, response = _value(span, "llm_request"), _value(span, "llm_response")
     # A tool's span has these, too; each is `{}` if content is not recorded.
     if (request is None and response is None) or value_at(span.attributes, "gen_ai.tool.name"):
         return None
@@ -45,7 +45,7 @@ def _is_repeated(span: OtelSpan) -> bool:
     return value_at(span.attributes, "gen_ai.tool.name") == _MERGED
 
 
-def _told(span: OtelSpan, name: str) -> object:
+def _value(span: OtelSpan, name: str) -> object:
     value = json_at(span.attributes, f"{_PREFIX}{name}")
     return None if value in _UNKNOWN else value
 
@@ -58,10 +58,10 @@ def _result(value: object) -> object:
 
 
 def _messages(contents: object) -> list[Message]:
-    told = messages_in(contents, GEMINI)
+    messages = messages_in(contents, GEMINI)
     return [
         replace(x, results=tuple(replace(y, content=_bare(y.content)) for y in x.results))
-        for x in told
+        for x in messages
     ]
 
 

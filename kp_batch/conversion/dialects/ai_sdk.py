@@ -43,8 +43,8 @@ def _asked(span: OtelSpan) -> Sequence[Message]:
 
 def _messages(value: object) -> list[Message]:
     """Return the messages of a list, or of its JSON."""
-    told = (message_of(item, AI_SDK) for item in map(as_object, list_in(value)))
-    return [message for message in told if message]
+    messages = (message_of(item, AI_SDK) for item in map(as_object, list_in(value)))
+    return [message for message in messages if message]
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:

@@ -98,10 +98,10 @@ def _run_of_events(span: OtelSpan) -> tuple[object, object]:
     prompt, answer = (_messages(span, name) for name in (_PROMPT, _ANSWER))
     calls = (call.arguments for message in prompt for call in message.calls)
     results = (result.content for message in answer for result in message.results)
-    told = {event.name: _fields(event).get("content") for event in span.events}
-    if _CHOICE not in told:
+    contents = {event.name: _fields(event).get("content") for event in span.events}
+    if _CHOICE not in contents:
         return next(calls, None), next(results, None)
-    return told.get(_TOOL_MESSAGE), plain(told[_CHOICE])
+    return contents.get(_TOOL_MESSAGE), plain(contents[_CHOICE])
 
 
 def _input(span: OtelSpan) -> object:
@@ -160,7 +160,7 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
 
 def _of_own_roles(answer: object) -> list[Message]:
     """Return the messages of an answer with unusual roles, which the conventions allow."""
-    return [told for item in list_in(answer) if (told := without_role(item))]
+    return [message for item in list_in(answer) if (message := without_role(item))]
 
 
 def _of_old(value: object, role: Role) -> list[Message]:
@@ -172,8 +172,8 @@ def _of_old(value: object, role: Role) -> list[Message]:
 
 def _after_roles(text: str) -> list[Message]:
     """Return the messages of a text that names the role before each, as OpenLIT writes them."""
-    before, *told = _ROLE.split(text)
-    pairs = zip(told[::2], told[1::2], strict=True)
+    before, *parts = _ROLE.split(text)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
     return [] if before else [Message(ROLES[role], words.strip()) for role, words in pairs]
 
 

@@ -105,8 +105,8 @@ def _texts(span: OtelSpan, several: str, one: str) -> list[str]:
 
 
 def _messages(span: OtelSpan, name: str) -> list[Message]:
-    told = ((_role_of(item), item) for item in list_at(span.attributes, name))
-    return [_message(role, item) for role, item in told if role]
+    items = ((_role_of(item), item) for item in list_at(span.attributes, name))
+    return [_message(role, item) for role, item in items if role]
 
 
 def _role_of(item: object) -> Role | None:
@@ -127,8 +127,8 @@ def _message(role: Role, item: object) -> Message:
 
 def _of_kind(parts: Sequence[object], kinds: Sequence[str]) -> list[object]:
     """Return the texts of the parts of these kinds."""
-    told = [(value_at(part, "message_content.type") or "text", part) for part in parts]
-    texts = (_shown(value_at(part, _PART_TEXT)) for kind, part in told if kind in kinds)
+    typed = [(value_at(part, "message_content.type") or "text", part) for part in parts]
+    texts = (_shown(value_at(part, _PART_TEXT)) for kind, part in typed if kind in kinds)
     return [text for text in texts if text is not None]
 
 

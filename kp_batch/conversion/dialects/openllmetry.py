@@ -95,8 +95,8 @@ def _arguments(value: object) -> object:
 def _output(value: object) -> object:
     """Return the result of a function: JSON; LangChain's callbacks wrap it in another object."""
     result = parse_json(value)
-    for name, beside in _BACK.items():
-        if as_object(result).keys() == {name, beside}:
+    for name, other in _BACK.items():
+        if as_object(result).keys() == {name, other}:
             return as_object(result)[name]
     return result if isinstance(result, str) else value
 
@@ -119,10 +119,10 @@ def _numbered(span: OtelSpan, names: Sequence[str]) -> list[Json]:
 
 def _messages(items: Sequence[Json], usual: str) -> list[Message]:
     """Return the messages of these attributes; one without a role has the usual one."""
-    return with_reasoning(message for item in items for message in _told(item, usual))
+    return with_reasoning(message for item in items for message in _messages_of(item, usual))
 
 
-def _told(item: Json, usual: str) -> list[Message]:
+def _messages_of(item: Json, usual: str) -> list[Message]:
     role, content = str(item.get("role") or usual), item.get("content")
     if role in _REASONING:  # Anthropic has a separate message for it
         return [Message("assistant", reasoning=str(content or ""))]

@@ -26,7 +26,7 @@ from kp_batch.conversion.formats import (
     pi,
 )
 from kp_batch.conversion.formats.json_files import beginning
-from kp_batch.conversion.model import Format, Input, LocalPath, Read, Rejected, SourceRecord
+from kp_batch.conversion.model import Format, Input, LocalPath, Read, Refused, SourceRecord
 from kp_batch.errors import KpBatchError, is_of_machine, is_passing
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
@@ -40,7 +40,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 )
 _FILES = 5  # files to try
 _RECORDS = 5  # records to read from each
-_LOOKS = 100  # files to probe when choosing them
+_PROBES = 100  # files to probe when choosing them
 
 
 def _format_of(name: str) -> Format:
@@ -120,13 +120,13 @@ def _matches(
 ) -> bool:
     if form is otlp.FORMAT:  # MLflow's archives are OTLP, too
         paths = [path for path in paths if not path.endswith(mlflow.ARCHIVED)]
-    looks = iter(range(_LOOKS))
+    probes = iter(range(_PROBES))
 
-    def look(path: str) -> object:
-        return form.sniff(path, read(path) if next(looks, None) is not None else b"")
+    def probe_file(path: str) -> object:
+        return form.probe(path, read(path) if next(probes, None) is not None else b"")
 
     with _passing_over(denied):
-        inputs = form.inputs(paths, look)
+        inputs = form.inputs(paths, probe_file)
         readable = islice((file for file in inputs if not file.refused), _FILES)
         return any(_has_records(form, file, local_path, denied) for file in readable)
     return False
@@ -136,7 +136,7 @@ def _has_records(form: Format, file: Input, local_path: LocalPath, denied: list[
     with _passing_over(denied), closing(form.read(file, local_path)) as items:
         kinds = Counter(map(type, islice(items, _RECORDS)))
         # A single line may resemble one of another format.
-        return kinds[SourceRecord] > kinds[Rejected]
+        return kinds[SourceRecord] > kinds[Refused]
     return False
 
 

@@ -31,13 +31,13 @@ from kp_batch.conversion.model import (
     Input,
     Native,
     Origin,
+    Probe,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
-    Sniff,
     SourceRecord,
     TraceDraft,
-    patient,
+    lenient_probe,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -77,7 +77,7 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
     if not name and trajectory.get("session_id"):  # continuations share it
         name = f"{trajectory['session_id']}/{path.stem}"
     if not name:
-        yield Rejected(["missing_id"], "a trajectory with neither trajectory_id nor session_id")
+        yield Refused(["missing_id"], "a trajectory with neither trajectory_id nor session_id")
         return
     # Those of subagents are not part of the trace, and may be long.
     own = {key: value for key, value in trajectory.items() if key != "subagent_trajectories"}
@@ -182,7 +182,7 @@ def _result(result: Json) -> ToolResult:
     return ToolResult(content, str(result.get("source_call_id") or ""), failed)
 
 
-def sniff(path: str, content: bytes) -> Json:
+def probe(path: str, content: bytes) -> Json:
     """Return what `inputs` must know of a file's content.
 
     Returns:
@@ -200,24 +200,26 @@ def sniff(path: str, content: bytes) -> Json:
     }
 
 
-def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
+def inputs(paths: Sequence[str], probe_file: Probe) -> Iterator[Input]:
     """Choose the trajectories of agents, with their trials' results as sidecars."""
-    look = patient(look, sniff)
+    probe_file = lenient_probe(probe_file, probe)
     names = [path for path in paths if path.lower().endswith(".json")]
     trials: dict[str, str] = {}  # results by folder
     for path in names:
         if PurePosixPath(path).name == _RESULT:
-            is_trial = look(path)["is_trial"]
+            is_trial = probe_file(path)["is_trial"]
             if is_trial is not False:
                 trials[_folder(path)] = path
             if is_trial is None:
-                yield Input(path, refused=Rejected(["unreadable_file"], "it is not JSON"))
+                yield Input(path, refused=Refused(["unreadable_file"], "it is not JSON"))
     within = {path: _innermost(_folder(path), trials) for path in names}
     mains = {_folder(path) for path in names if PurePosixPath(path).name == _MAIN}
-    sniffed = {path: look(path) for path in names if _is_trajectory(path, within[path], look)}
-    subagents = {file for facts in sniffed.values() for file in facts["subagents"]}
-    continued = {facts["continued"] for facts in sniffed.values()}
-    for path in sniffed:
+    probed = {
+        path: probe_file(path) for path in names if _is_trajectory(path, within[path], probe_file)
+    }
+    subagents = {file for facts in probed.values() for file in facts["subagents"]}
+    continued = {facts["continued"] for facts in probed.values()}
+    for path in probed:
         trial = within[path]
         if path in subagents or (trial and not _is_of_agent(path, mains) and path not in continued):
             continue
@@ -243,14 +245,14 @@ def _innermost(folder: str, folders: Collection[str]) -> str:
     return folder
 
 
-def _is_trajectory(path: str, trial: str, sniff: Sniff) -> bool:
+def _is_trajectory(path: str, trial: str, probe_file: Probe) -> bool:
     """Whether a file is a trajectory, or should have been one."""
     inner = PurePosixPath(path.removeprefix(trial))
     if trial and _NOT_AGENTS & set(inner.parts):
         return False
     is_other = trial or inner.name in _OTHERS or inner.parent.name in _NOT_AGENTS
     if is_other and not (trial and _SEGMENT.fullmatch(inner.name)):
-        return sniff(path)["is_atif"]
+        return probe_file(path)["is_atif"]
     return True
 
 
@@ -330,7 +332,7 @@ FORMAT = Format(
     name="atif",
     holds="rewards by name, and a task's name and source as domain, in Harbor's trials",
     inputs=inputs,
-    sniff=sniff,
+    probe=probe,
     records=records,
     draft=draft,
     source="document",

@@ -31,7 +31,7 @@ from kp_batch.conversion.model import (
     InTurn,
     Lines,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
     SourceRecord,
     Turn,
@@ -92,7 +92,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
         return
     name = sessions.session_of(path)
     for item in own_lines(path, _is_own, "session of Claude Code"):
-        if isinstance(item, Rejected):
+        if isinstance(item, Refused):
             yield item
             continue
         number, line = item
@@ -231,7 +231,7 @@ class _Session(sessions.SessionFile):
         session, id_ = str(line.get("sessionId") or self.stem), _original(line)
         if not id_:
             self._turn.trace = ""
-            yield Rejected(["missing_id"], "a prompt without a uuid", line=number)
+            yield Refused(["missing_id"], "a prompt without a uuid", line=number)
             return
         trace = session if self.by_session else id_
         is_copied = self.by_session and "forkedFrom" in line

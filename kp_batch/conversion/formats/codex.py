@@ -32,10 +32,10 @@ from kp_batch.conversion.model import (
     Input,
     InTurn,
     Lines,
+    Probe,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
-    Sniff,
     SourceRecord,
 )
 from kp_batch.conversion.rules import Rules
@@ -66,7 +66,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECA
 _NAME = re.compile(r"rollout-.{19}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # a file's name
 
 
-def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
+def _inputs(paths: Sequence[str], _: Probe) -> Iterator[Input]:
     """Yield each session once; an unpacked file replaces a packed one."""
     all_paths = set(paths)
     for path in paths:
@@ -84,7 +84,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     name = sessions.session_of(path)
     is_known = bool(_NAME.match(name))  # whose session it is
     for item in own_lines(path, _is_own, "session of Codex"):
-        if isinstance(item, Rejected):
+        if isinstance(item, Refused):
             if not is_known:  # of two headers, a fork's own may be lost
                 raise UnreadableError(_LOST)
             yield item
@@ -557,8 +557,8 @@ def _output(item: Json) -> tuple[object, bool]:
     text = content if isinstance(content, str) else text_of(content)
     code = value_at(object_in(text), "metadata.exit_code")
     head, is_output, _ = text.partition("Output:\n")
-    is_told = is_output and _FAILED.search(head)
-    return content, has_failed or code not in (None, 0) or bool(is_told)
+    is_failure = is_output and _FAILED.search(head)
+    return content, has_failed or code not in (None, 0) or bool(is_failure)
 
 
 FORMAT = Format(

@@ -33,7 +33,7 @@ from kp_batch.conversion.formats.inspect_samples import (
 )
 from kp_batch.conversion.formats.json_files import read_json, unpacked
 from kp_batch.conversion.formats.rows import RowMap
-from kp_batch.conversion.model import Format, ReadItem, Rejected, SourceRecord, by_ending
+from kp_batch.conversion.model import Format, ReadItem, Refused, SourceRecord, by_ending
 from kp_batch.errors import UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.text import time_of
@@ -73,7 +73,7 @@ class EvalFile:
             self._chunks[match[1]].append((int(match[2]), match[0]))
         self.header = self._header()
 
-    def samples(self) -> Iterator[Json | Rejected]:
+    def samples(self) -> Iterator[Json | Refused]:
         """Yield each sample, as in JSON logs; iterate `messages` and `events` only once.
 
         Events that exceed a limit raise a TooLargeError during the iteration.
@@ -82,7 +82,7 @@ class EvalFile:
             try:
                 sample = self._sample(name)
             except TooLargeError as error:
-                yield Rejected([bounds.TOO_LARGE], f"{name}: {error}")
+                yield Refused([bounds.TOO_LARGE], f"{name}: {error}")
             else:
                 if sample is not None:
                     yield sample
@@ -176,25 +176,25 @@ def _log(content: object) -> Json:
     raise UnreadableError("it is not an Inspect log: it describes no eval")
 
 
-def _sample(log: Log, item: object) -> SourceRecord | Rejected:
-    if isinstance(item, Rejected):
+def _sample(log: Log, item: object) -> SourceRecord | Refused:
+    if isinstance(item, Refused):
         return item
     if not isinstance(item, dict):
-        return Rejected(["malformed_json"], "a sample that is not a JSON object")
+        return Refused(["malformed_json"], "a sample that is not a JSON object")
     sample = cast("Json", item)
     name = sample.get("uuid") or log.name_of(sample)
     if not name:
-        return Rejected(["missing_id"], "a sample without an id")
+        return Refused(["missing_id"], "a sample without an id")
     try:
         return SourceRecord(str(name), record_of(sample, log))
     except TooLargeError:
         return SourceRecord(str(name), None)
 
 
-def _transcript(row: Json) -> SourceRecord | Rejected:
+def _transcript(row: Json) -> SourceRecord | Refused:
     name = row[_ID]
     if not name:
-        return Rejected(["missing_id"], f"a transcript without its {_ID}")
+        return Refused(["missing_id"], f"a transcript without its {_ID}")
     events = _events(row)
     return SourceRecord(
         str(name),

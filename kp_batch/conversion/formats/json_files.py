@@ -22,7 +22,7 @@ from kp_batch.bounds import (
 )
 from kp_batch.conversion import model
 from kp_batch.conversion.conversation.messages import Json, parts_of
-from kp_batch.conversion.model import ReadItem, Rejected
+from kp_batch.conversion.model import ReadItem, Refused
 from kp_batch.errors import UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.magic_bytes import binary_kind
@@ -172,7 +172,7 @@ def read_json(path: Path) -> object:
 
 def read_json_lines(
     path: Path, *, may_lack_end: bool = False
-) -> Iterator[tuple[int, Json] | Rejected]:
+) -> Iterator[tuple[int, Json] | Refused]:
     """Read a file's lines, numbered from 1; refuse lines that are too large, or not JSON objects.
 
     A last line without its end waits, since it may be unfinished.
@@ -201,22 +201,22 @@ def read_json_lines(
 
 def own_lines(
     path: Path, is_own: Callable[[Json], bool], what: str
-) -> Iterator[tuple[int, Json] | Rejected]:
+) -> Iterator[tuple[int, Json] | Refused]:
     """Yield the lines of a file, if one of the first shows that it is of a kind.
 
     Raises:
         UnreadableError: none does, so it is not `what`.
     """
-    before: list[tuple[int, Json] | Rejected] | None = []  # lines
+    before: list[tuple[int, Json] | Refused] | None = []  # lines
     for item in read_json_lines(path):
         if before is None:
             yield item
             continue
         before.append(item)
-        if not isinstance(item, Rejected) and is_own(item[1]):
+        if not isinstance(item, Refused) and is_own(item[1]):
             yield from before
             before = None
-        elif not isinstance(item, Rejected) and item[0] > _FIRST_LINES:
+        elif not isinstance(item, Refused) and item[0] > _FIRST_LINES:
             break
     if before is not None:
         raise UnreadableError(f"it is no {what}")
@@ -228,14 +228,14 @@ def records_of_lines(path: Path, record: Callable[[Json, int], ReadItem]) -> Ite
     If `record` raises an UnreadableError, the line is refused for a missing column.
     """
     for item in read_json_lines(path):
-        if isinstance(item, Rejected):
+        if isinstance(item, Refused):
             yield item
             continue
         number, line = item
         try:
             yield record(line, number)
         except UnreadableError as error:
-            yield Rejected(["missing_column"], str(error), line=number)
+            yield Refused(["missing_column"], str(error), line=number)
 
 
 def is_empty(path: Path) -> bool:
@@ -244,7 +244,7 @@ def is_empty(path: Path) -> bool:
         return not file.read(1)
 
 
-def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]:
+def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Refused]:
     """Read a file of one JSON object, of a list of objects, or of one object per line.
 
     Raises:
@@ -259,12 +259,12 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
         yield from ((None, each) for each in objects)
 
 
-def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]:
+def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Refused]:
     """Yield the objects of a file, one per line, unless no line begins with one."""
     lines = read_json_lines(path, may_lack_end=True)
-    refused: list[Rejected] = []
+    refused: list[Refused] = []
     for line in lines:
-        if not isinstance(line, Rejected):
+        if not isinstance(line, Refused):
             yield from refused
             yield line
             yield from lines
@@ -299,7 +299,7 @@ def _may_be_one_value(path: Path) -> bool:
 
 def parsed(
     number: int, line: bytes, broken: Sequence[str] = (_MALFORMED,)
-) -> tuple[int, Json] | Rejected:
+) -> tuple[int, Json] | Refused:
     """Parse a line; refuse one that is too large, or not a JSON object.
 
     Args:
@@ -310,11 +310,11 @@ def parsed(
     try:
         value = loads(line)
     except TooLargeError as error:
-        return Rejected([bounds.TOO_LARGE], str(error), line=number)
+        return Refused([bounds.TOO_LARGE], str(error), line=number)
     except ValueError as error:
-        return Rejected([*broken], f"no JSON: {error}", line=number)
+        return Refused([*broken], f"no JSON: {error}", line=number)
     if not isinstance(value, dict):
-        return Rejected([_MALFORMED], f"a {type(value).__name__}, not an object", line=number)
+        return Refused([_MALFORMED], f"a {type(value).__name__}, not an object", line=number)
     return number, cast("Json", value)
 
 

@@ -25,10 +25,10 @@ from kp_batch.conversion.model import (
     Format,
     Input,
     Origin,
+    Probe,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
-    Sniff,
     SourceRecord,
     TraceDraft,
     by_ending,
@@ -52,10 +52,10 @@ _READ_TRACE = reader(pl.Struct(dict(TRACE)))  # as in an archive
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
+def inputs(paths: Sequence[str], probe_file: Probe) -> Iterator[Input]:
     """See `Format`."""
     all_paths = set(paths)
-    for file in by_ending(*_FILES, *_LINES, ".json")(paths, sniff):
+    for file in by_ending(*_FILES, *_LINES, ".json")(paths, probe_file):
         log = f"{file.path}{_LOG}"  # may contain everything new
         yield Input(file.path, (log,) if log in all_paths or Path(log).exists() else ())
 
@@ -125,10 +125,10 @@ def _of_row(name: object, unit: object, updated: object, status: object) -> Read
         content = loads(unit) if isinstance(unit, str | bytes) else unit
         item = _record(content, str(updated), quarantined=status == "quarantined")
     except TooLargeError as error:
-        item = Rejected([bounds.TOO_LARGE], str(error))
+        item = Refused([bounds.TOO_LARGE], str(error))
     except ValueError as error:
-        item = Rejected(["malformed_json"], f"unit_json is not JSON: {error}")
-    if isinstance(item, Rejected) and name is not None:
+        item = Refused(["malformed_json"], f"unit_json is not JSON: {error}")
+    if isinstance(item, Refused) and name is not None:
         payload = {"refused": item.reasons, "message": item.message, "updated": str(updated)}
         return SourceRecord(str(name), payload)
     return item
@@ -152,25 +152,25 @@ def _is_trace(payload: Json) -> bool:
 
 def _record(
     unit: object, updated: str = "", *, quarantined: bool = False
-) -> SourceRecord | Rejected | Skipped:
+) -> SourceRecord | Refused | Skipped:
     if not isinstance(unit, dict):
-        return Rejected(["malformed_json"], "a unit that is not a JSON object")
+        return Refused(["malformed_json"], "a unit that is not a JSON object")
     trace = cast("Json", unit)
     kind = str(trace.get("@type") or _OURS)
     if kind != _OURS:
         return Skipped(kind)
     name = trace.get("id")
     if not isinstance(name, str) or not name:
-        return Rejected(["missing_id"], "a trace without an id")
+        return Refused(["missing_id"], "a trace without an id")
     return SourceRecord(name, {"trace": trace, "updated": updated, "quarantined": quarantined})
 
 
-def draft(trace: str, records: Sequence[SourceRecord], _: Rules) -> TraceDraft | Rejected:
+def draft(trace: str, records: Sequence[SourceRecord], _: Rules) -> TraceDraft | Refused:
     """See `Format`: of several units of one id, the last updated one counts."""
     payloads = (record.payload for record in reversed(records))
     last: Json = max(payloads, key=lambda payload: time_of(payload["updated"]) or _NEVER)
     if "refused" in last:
-        return Rejected(last["refused"], last["message"], id=trace)
+        return Refused(last["refused"], last["message"], id=trace)
     unit = _READ_TRACE(last["trace"])
     metadata, task, outcome = (unit[name] or {} for name in ("metadata", "task", "outcome"))
     steps = unit["steps"] or []

@@ -39,12 +39,12 @@ from kp_batch.conversion.model import (
     Format,
     Input,
     Origin,
+    Probe,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
-    Sniff,
     SourceRecord,
-    patient,
+    lenient_probe,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -54,9 +54,9 @@ _TABLES = ("observations_v2", "observations", "scores", "traces")
 _READ = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 _NOT_READ = (".csv", ".csv.gz")
 _FIRST_MANIFESTS = "2026-07"  # earlier runs have no manifest
-_UNFINISHED = Rejected(["unfinished_run"], "no manifest names it: its run is not complete")
-_MISSING = Rejected(["unreadable_file"], "a manifest names it, and it is not there")
-_CSV = Rejected(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
+_UNFINISHED = Refused(["unfinished_run"], "no manifest names it: its run is not complete")
+_MISSING = Refused(["unreadable_file"], "a manifest names it, and it is not there")
+_CSV = Refused(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
 _DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
 _OF_LANGSMITH = "it holds runs of LangSmith"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -67,7 +67,7 @@ _AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 # Where they have the input and the output, if Langfuse did not take them from there.
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
-_TOLD = ("input", "output")
+_PAYLOADS = ("input", "output")
 _UNSET: Sequence[object] = (None, "")
 _IN_ATTRIBUTES: Mapping[object, tuple[str, str]] = {
     "GENERATION": _MESSAGES,
@@ -95,7 +95,7 @@ _COLUMNS = {
 }
 
 
-def sniff(path: str, content: bytes) -> list[str] | None:
+def probe(path: str, content: bytes) -> list[str] | None:
     """Return the files that a manifest names; None if it is damaged. See `Format`."""
     try:
         keys: list[str] = [file["key"] for file in loads(content)["files"]]
@@ -105,23 +105,23 @@ def sniff(path: str, content: bytes) -> list[str] | None:
         return None
 
 
-def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
+def inputs(paths: Sequence[str], probe_file: Probe) -> Iterator[Input]:
     """Choose the files of exports that count; see `Format`.
 
     An export is a folder with a folder of each table. A run of it writes a file for each table, and
     last its manifest, which names them. A file of a run without a manifest may be cut.
     """
-    look = patient(look, sniff)
+    probe_file = lenient_probe(probe_file, probe)
     named, first_runs = set[str](), dict[str, str]()  # files; first runs with a manifest, by folder
     manifests = {
         path for path in paths if _table(path) == "manifests" and path.lower().endswith(".json")
     }
     for path in sorted(manifests):
-        folder, run, files = _folder(path), _run(path), look(path)
+        folder, run, files = _folder(path), _run(path), probe_file(path)
         first_runs[folder] = min(run, first_runs.get(folder, run))
         named.update(files or ())
         if files is None:
-            yield Input(path, refused=Rejected(["unreadable_file"], "it is no manifest"))
+            yield Input(path, refused=Refused(["unreadable_file"], "it is no manifest"))
     for path in paths:
         if path not in manifests and path.lower().endswith(_READ + _NOT_READ):
             is_named = path in named
@@ -131,7 +131,7 @@ def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
     yield from (Input(path, refused=_MISSING) for path in sorted(named.difference(paths)))
 
 
-def _fault(path: str, first_run: str | None, *, is_named: bool) -> Rejected | None:
+def _fault(path: str, first_run: str | None, *, is_named: bool) -> Refused | None:
     """Return why a file does not count; files of runs from before manifests do."""
     is_unnamed = _table(path) in _TABLES and not is_named
     if first_run is not None and is_unnamed and _run(path) >= min(first_run, _FIRST_MANIFESTS):
@@ -182,7 +182,7 @@ def _of_page(page: Json) -> Iterator[ReadItem]:
         yield _record({"traceId": trace.get("id"), **row})
 
 
-def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected | Skipped:
+def _record(columns: Json, line: int | None = None) -> SourceRecord | Refused | Skipped:
     row = {_HUMP.sub("_", name).lower(): value for name, value in columns.items()}
     kind = _kind(row)
     if kind == "trace":  # named as in the rows of other tables
@@ -191,7 +191,7 @@ def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected |
     if kind == "score" and not trace:
         return Skipped("score of no trace")  # but of a session, or of a run over a data set
     if not row.get("id") or not trace:
-        return Rejected(["missing_id"], "a row without its id, or its trace's", line=line)
+        return Refused(["missing_id"], "a row without its id, or its trace's", line=line)
     record = {name: _plain(row[name]) for name in _COLUMNS[kind] if name in row}
     if row.get("parent_observation_id") and not _is_described(row):
         record.pop("metadata", None)  # long, and unused
@@ -200,11 +200,11 @@ def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected |
 
 def _is_described(row: Json) -> bool:
     """Whether a row's metadata may contain what the row lacks."""
-    return row.get("type") in (_DESCRIBED if _is_told(row) else (*_DESCRIBED, *_IN_ATTRIBUTES))
+    return row.get("type") in (_DESCRIBED if _has_payloads(row) else (*_DESCRIBED, *_IN_ATTRIBUTES))
 
 
-def _is_told(row: Json) -> bool:
-    return all(row.get(name) not in _UNSET for name in _TOLD)
+def _has_payloads(row: Json) -> bool:
+    return all(row.get(name) not in _UNSET for name in _PAYLOADS)
 
 
 def _kind(row: Json) -> str:
@@ -240,7 +240,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     if not traces and not observations:
         return Skipped("scores of a trace that is not there")
     if not observations:
-        return Rejected(["incomplete"], "it has no observations yet", id=f"kp:trace:{trace}")
+        return Refused(["incomplete"], "it has no observations yet", id=f"kp:trace:{trace}")
     rooted = spans.rooted(observations, "parent_observation_id", _is_root, rules)
     tree = [_span(observation) for observation in rooted]
     roots = [span for span in tree if not span.parent]
@@ -300,16 +300,16 @@ def _content_of(row: Json) -> spans.SpanContent | None:
 def _completed(row: Json) -> Json:
     """Return a row with the input and output that only its attributes contain."""
     attributes = _IN_ATTRIBUTES.get(str(row.get("type")))
-    if _is_told(row) or not attributes:
+    if _has_payloads(row) or not attributes:
         return row
-    names = zip(_TOLD, attributes, strict=True)
-    told = {name: _metadata_text(row, [attribute]) for name, attribute in names}
-    return {**row, **{name: text for name, text in told.items() if row.get(name) in _UNSET}}
+    names = zip(_PAYLOADS, attributes, strict=True)
+    found = {name: _metadata_text(row, [attribute]) for name, attribute in names}
+    return {**row, **{name: text for name, text in found.items() if row.get(name) in _UNSET}}
 
 
 def _in_json(row: Json) -> Json:
     """Parse a row's texts that begin as JSON, except for what a tool returned."""
-    names = ("input",) if row.get("type") in ("TOOL", "RETRIEVER") else _TOLD
+    names = ("input",) if row.get("type") in ("TOOL", "RETRIEVER") else _PAYLOADS
     texts = {name: JsonText.of(name, row[name], or_text=True) for name in names if name in row}
     return {**row, **texts}
 
@@ -376,7 +376,7 @@ def _map_in(value: object) -> Json:
 
 
 def _attributes(row: Json, *, with_metadata: bool) -> Json:
-    """What a row tells beside its input: the tools by their names, and attributes."""
+    """Return what a row has besides its input: its tools, by name, and attributes."""
     if defined := _map_in(row.get("tool_definitions")):
         return {"tools": [{"name": name, **object_in(defined[name])} for name in defined]}
     return object_in(_metadata(row).get("attributes")) if with_metadata else {}
@@ -418,7 +418,7 @@ FORMAT = Format(
     name="langfuse",
     holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
     inputs=inputs,
-    sniff=sniff,
+    probe=probe,
     records=records,
     draft=draft,
     has_spans=True,

@@ -31,7 +31,7 @@ from kp_batch.conversion.model import (
     Drafted,
     Format,
     Origin,
-    Rejected,
+    Refused,
     SourceRecord,
     by_ending,
 )
@@ -52,10 +52,10 @@ _OTHERS = ("inputs", "outputs", "error", "feedback_stats", "tags", "extra")
 _PAYLOADS = ("inputs", "outputs", "extra", "feedback_stats")
 
 
-def _record(row: Json, line: int | None = None) -> SourceRecord | Rejected:
+def _record(row: Json, line: int | None = None) -> SourceRecord | Refused:
     trace = row.get("trace_id")
     if not row.get("id") or not trace:
-        return Rejected(["missing_id"], "a run without an id, or without its trace's", line=line)
+        return Refused(["missing_id"], "a run without an id, or without its trace's", line=line)
     if "run_type" not in row:
         raise UnreadableError("not a run of LangSmith: it has no run_type")
     record: dict[str, object] = {name: _text(row[name]) for name in _TEXTS if name in row}
@@ -137,11 +137,11 @@ def _span(run: Json) -> spans.Span:
 
 def _otel_span(run: Json) -> OtelSpan:
     """Return a run as LangSmith's own exporter records it."""
-    told = {KIND: run["run_type"], INPUTS: run.get("inputs"), OUTPUTS: run.get("outputs")}
+    attributes = {KIND: run["run_type"], INPUTS: run.get("inputs"), OUTPUTS: run.get("outputs")}
     parent = "" if _is_root(run) else run.get("parent_run_id") or "unknown"
     failed = run.get("status") == "error" or bool(run["error"])
     name = run.get("name") or ""
-    return OtelSpan(run["id"], parent, name, None, None, failed, FlatAttributes(told), {}, ())
+    return OtelSpan(run["id"], parent, name, None, None, failed, FlatAttributes(attributes), {}, ())
 
 
 def _feedback(run: Json) -> Mapping[str, Json]:

@@ -27,7 +27,7 @@ from kp_batch.conversion.model import (
     Format,
     Native,
     Origin,
-    Rejected,
+    Refused,
     SourceRecord,
     TraceDraft,
     by_ending,
@@ -56,13 +56,13 @@ def _record(row: Json, line: int | None = None) -> SourceRecord:
     if line is None:  # in Parquet each struct has the keys of all others
         row = {name: plain(value) for name, value in row.items()}
     kept = {name: value for name, value in row.items() if name != _UNREAD and value is not None}
-    content = bounds.dump(_told(kept))
+    content = bounds.dump(_conversation(kept))
     # Rows may share an id: attempts at one task do.
     id_, digest = _id(kept), blake2b(content, digest_size=12).hexdigest()
     return SourceRecord(f"{id_}/{digest}" if id_ else digest, kept, line)
 
 
-def _told(row: Json) -> object:
+def _conversation(row: Json) -> object:
     """Return the conversation of a row, or its JSON."""
     return next((JsonText.of(name, row[name]) for name in _MESSAGES if row.get(name)), None)
 
@@ -71,11 +71,11 @@ def _id(row: Json) -> str:
     return next(filter(None, (id_text(row.get(name)) for name in _IDS)), "")
 
 
-def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft | Rejected:
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft | Refused:
     """See `Format`."""
     id_, row = f"kp:trace:{trace}", records[-1].payload
     if rules.created_at in ("start", "end"):
-        return Rejected(["bad_created_at"], _NO_TIME, id=id_)
+        return Refused(["bad_created_at"], _NO_TIME, id=id_)
     fields = dict(texts({name: row[name] for name in row if name not in (*_MESSAGES, "tools")}))
     transcript = Transcript(recovery=rules.recovers)
     transcript.add_conversation(_messages(row))
@@ -99,7 +99,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
 
 
 def _messages(row: Json) -> list[Message]:
-    items = (_usual(as_object(parse_json(item))) for item in list_in(_told(row)))
+    items = (_usual(as_object(parse_json(item))) for item in list_in(_conversation(row)))
     messages = (message_of(unwrapped(item)) for item in items)
     return with_reasoning(message for message in messages if message)
 

@@ -28,7 +28,7 @@ from kp_batch.conversion.model import (
     Drafted,
     Format,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
     SourceRecord,
     TraceDraft,
@@ -51,7 +51,7 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
         yield from records_of_otlp(path, sidecars)
         return
     for item in read_json_values(path):
-        if isinstance(item, Rejected):
+        if isinstance(item, Refused):
             yield item
             continue
         line, value = item
@@ -60,7 +60,7 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
         if isinstance(spans, list):
             yield from _of_trace(object_in(trace.get("info")), spans, line)
         else:
-            yield Rejected([_MALFORMED], "no trace of MLflow: it has no spans", line=line)
+            yield Refused([_MALFORMED], "no trace of MLflow: it has no spans", line=line)
 
 
 def _of_trace(info: Json, spans: Sequence[object], line: int | None) -> Iterator[ReadItem]:
@@ -76,13 +76,13 @@ def _of_trace(info: Json, spans: Sequence[object], line: int | None) -> Iterator
         yield Skipped("trace without a span")
 
 
-def _record(span: Json, line: int | None) -> SourceRecord | Rejected:
+def _record(span: Json, line: int | None) -> SourceRecord | Refused:
     ids = span.get("context", span)  # the former up to 2, like the second names below
     try:
         own = _otel_span(span, _id(ids.get("span_id"), 8))
         return record_of(_id(ids.get("trace_id"), 16), own, line)
     except FAULTS as error:
-        return Rejected([_MALFORMED], f"no span: {error}", line=line)
+        return Refused([_MALFORMED], f"no span: {error}", line=line)
 
 
 def _otel_span(span: Json, id_: str) -> OtelSpan:
@@ -156,10 +156,10 @@ def _counted_to(last: int) -> set[str]:
 
 def _scores(infos: Sequence[Json], root: str | None) -> list[Score]:
     """Return the feedback on a trace, or on its root, that nothing overrides."""
-    told = [as_object(each) for info in infos for each in list_in(info.get("assessments"))]
+    assessments = [as_object(each) for info in infos for each in list_in(info.get("assessments"))]
     return scores_of(
         (each.get("assessment_name"), _score(each), nanoseconds(each.get("last_update_time")))
-        for each in told
+        for each in assessments
         if each.get("valid") is not False and _id(each.get("span_id"), 8) in ("", root)
     )
 

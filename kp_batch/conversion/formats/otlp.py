@@ -18,7 +18,7 @@ from kp_batch.conversion.conversation.attributes import (
 )
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.conversation.spans import Span
-from kp_batch.conversion.dialects import Told
+from kp_batch.conversion.dialects import SpanParts
 from kp_batch.conversion.dialects.mlflow import MODEL, plain
 from kp_batch.conversion.dialects.unread import dialect_of, is_of_memory, operation_of
 from kp_batch.conversion.formats.otlp_files import ENDINGS, read_requests
@@ -39,7 +39,7 @@ from kp_batch.conversion.model import (
     Format,
     Origin,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
     SourceRecord,
     TraceDraft,
@@ -64,7 +64,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`."""
     is_ours = False
     for item in read_requests(path):
-        if isinstance(item, Rejected):
+        if isinstance(item, Refused):
             yield item
             continue
         line, request = item
@@ -80,7 +80,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
         elif METRICS in request:
             yield Skipped("metrics")
         else:
-            yield Rejected([_MALFORMED], f"no {REQUEST}", line=line)
+            yield Refused([_MALFORMED], f"no {REQUEST}", line=line)
     if not is_ours:
         raise UnreadableError(f"it holds no export request of OTLP: no {REQUEST}")
 
@@ -89,7 +89,7 @@ def _records(request: Json, line: int | None) -> Iterator[ReadItem]:
     try:
         groups = [_spans(group) for group in request[REQUEST] or ({},)]
     except FAULTS as error:
-        yield Rejected([_MALFORMED], f"no export request: {error}", line=line)
+        yield Refused([_MALFORMED], f"no export request: {error}", line=line)
         return
     for own, resource in groups:
         yield from (_record(span, resource, line) for span in own)
@@ -104,11 +104,11 @@ def _spans(group: Json) -> tuple[Sequence[Json], Json]:
     return spans, attributes_of(group.get("resource"))
 
 
-def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Rejected:
+def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Refused:
     try:
         return record_of(id_of(span.get("traceId"), 16), _otel_span(span, resource), line)
     except FAULTS as error:
-        return Rejected([_MALFORMED], f"no span: {error}", line=line)
+        return Refused([_MALFORMED], f"no span: {error}", line=line)
 
 
 def _otel_span(span: Json, resource: Json) -> OtelSpan:
@@ -135,7 +135,7 @@ def _logged(request: Json, line: int | None) -> Iterator[ReadItem]:
     try:
         events = list(logged(request))
     except FAULTS as error:
-        yield Rejected([_MALFORMED], f"no export request: {error}", line=line)
+        yield Refused([_MALFORMED], f"no export request: {error}", line=line)
         return
     for trace, event in events:
         yield SourceRecord(trace, event, line)
@@ -151,20 +151,20 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     last = spans.latest(own, lambda row: row["end"] is not None)
     rooted = spans.rooted(last, "parent", lambda row: not row["parent"], rules)
     rows = [*with_events(map(OtelSpan.from_json, rooted), events)]
-    told = [dialects.read(row) for row in rows]
-    of_trace = [score for each in told for score in each.of_trace]
-    draft = spans.draft(trace, map(_span, rows, told), rules, of_trace)
-    unread = _unread(draft, rows, told)
+    parts = [dialects.read(row) for row in rows]
+    of_trace = [score for each in parts for score in each.of_trace]
+    draft = spans.draft(trace, map(_span, rows, parts), rules, of_trace)
+    unread = _unread(draft, rows, parts)
     if not unread:
         is_memory = isinstance(draft, Skipped) and any(map(is_of_memory, rows))
         return Skipped("memory operation outside an agent's run") if is_memory else draft
     dialect, example = unread
-    why = f"it is told in the dialect of {dialect} ({example}), which is not read"
-    return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
+    why = f"it is in the dialect of {dialect} ({example}), which is not read"
+    return Refused(["unknown_dialect"], why, id=f"kp:trace:{trace}")
 
 
 def _unread(
-    draft: Drafted, rows: Sequence[OtelSpan], told: Sequence[Told]
+    draft: Drafted, rows: Sequence[OtelSpan], parts: Sequence[SpanParts]
 ) -> tuple[str, str] | None:
     """Return the unread dialect of a trace without content, with an example; None if none is.
 
@@ -177,21 +177,21 @@ def _unread(
     if not (draft.objective and draft.steps):
         return dialect_of(rows)
     is_silent = not any(step["type"] in ("thought", "error_recovery") for step in draft.steps)
-    unread = (row for row, each in zip(rows, told, strict=True) if not each.content)
+    unread = (row for row, each in zip(rows, parts, strict=True) if not each.content)
     return dialect_of(unread) if is_silent else None
 
 
-def _span(row: OtelSpan, told: Told) -> Span:
+def _span(row: OtelSpan, parts: SpanParts) -> Span:
     return Span(
         id=row.id,
         parent=row.parent,
         start=row.start,
         end=row.end,
         has_ended=row.end is not None,
-        content=told.content,
-        input=told.input,
+        content=parts.content,
+        input=parts.input,
         attributes=row.attributes,
-        scores=told.scores,
+        scores=parts.scores,
         fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
         origin=_origin(row.attributes),
         release=first_text([row.resource], "service.version"),

@@ -18,7 +18,7 @@ from kp_batch.conversion.formats.json_files import (
     unpacked,
 )
 from kp_batch.conversion.formats.otlp_protobuf import NO_REQUEST, exactly, items_of, varint
-from kp_batch.conversion.model import ReadItem, Rejected
+from kp_batch.conversion.model import ReadItem, Refused
 from kp_batch.errors import UNREADABLE_FILE, UnreadableError
 
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -30,7 +30,7 @@ _MALFORMED = "malformed_json"
 _NO_REQUEST = "no export request of OTLP"
 
 # A request as JSON, or the items of a request in protobuf.
-Request = tuple[int | None, Json | Sequence[ReadItem]] | Rejected
+Request = tuple[int | None, Json | Sequence[ReadItem]] | Refused
 
 
 def read_requests(path: Path) -> Iterator[Request]:
@@ -73,7 +73,7 @@ def _stream(path: Path) -> Iterator[Request]:
         try:
             for number, packed in _messages(file):
                 content = _unpacked(number, packed)
-                if isinstance(content, Rejected):
+                if isinstance(content, Refused):
                     yield content
                     continue
                 room.take(len(content))
@@ -82,7 +82,7 @@ def _stream(path: Path) -> Iterator[Request]:
             message = f"it is cut after {number:,} messages, or holds {_NO_REQUEST}: {error}"
             if not number:
                 raise UnreadableError(message) from error
-            yield Rejected([UNREADABLE_FILE], message)
+            yield Refused([UNREADABLE_FILE], message)
 
 
 def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
@@ -104,7 +104,7 @@ def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
             yield number, message
 
 
-def _unpacked(number: int, message: bytes) -> bytes | Rejected:
+def _unpacked(number: int, message: bytes) -> bytes | Refused:
     """Return the content of a message, which may be compressed; if too large, its beginning."""
     if not is_zstd(message):
         return message
@@ -112,7 +112,7 @@ def _unpacked(number: int, message: bytes) -> bytes | Rejected:
         with unpacked(BufferedReader(BytesIO(message))) as file:
             return file.read(bounds.LINE_BYTES + 1)
     except UnreadableError as error:
-        return Rejected([_MALFORMED], str(error), line=number)
+        return Refused([_MALFORMED], str(error), line=number)
 
 
 def _of_stream(number: int, message: bytes) -> Request:
@@ -121,9 +121,9 @@ def _of_stream(number: int, message: bytes) -> Request:
     try:
         return number, items_of(message, number)
     except TooLargeError as error:
-        return Rejected([bounds.TOO_LARGE], str(error), line=number)
+        return Refused([bounds.TOO_LARGE], str(error), line=number)
     except NO_REQUEST as error:
-        return Rejected([_MALFORMED], f"{_NO_REQUEST}: {error}", line=number)
+        return Refused([_MALFORMED], f"{_NO_REQUEST}: {error}", line=number)
 
 
 def _length(file: IO[bytes]) -> int:

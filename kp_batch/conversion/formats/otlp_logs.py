@@ -57,8 +57,8 @@ def event_of(
     name = str(name or value_at(attributes, "event.name") or "")
     if not (trace and span and name.startswith(_OURS)):
         return None
-    told = object_in(body) or ({} if body is None else {_field_of(body): body})
-    return trace, {_SPAN: span, _EVENT: vars(Event(name, time or 0, {**attributes, **told}))}
+    fields = object_in(body) or ({} if body is None else {_field_of(body): body})
+    return trace, {_SPAN: span, _EVENT: vars(Event(name, time or 0, {**attributes, **fields}))}
 
 
 def _field_of(body: object) -> str:

@@ -27,7 +27,7 @@ from kp_batch.conversion.formats.otlp_values import (
     record_of,
     time_of,
 )
-from kp_batch.conversion.model import ReadItem, Rejected, Skipped, SourceRecord
+from kp_batch.conversion.model import ReadItem, Refused, Skipped, SourceRecord
 
 NO_REQUEST = (DecodeError, EOFError, OverflowError, ValueError)  # raised if it is not a request
 _SCOPES = (2, 1000)  # the latter up to 2022
@@ -94,7 +94,7 @@ def _spans(
         yield _span(_decoded(Span, record), attributes, line, room)
 
 
-def _span(span: Any, resource: Json, line: int | None, room: Budget) -> SourceRecord | Rejected:
+def _span(span: Any, resource: Json, line: int | None, room: Budget) -> SourceRecord | Refused:
     room.take(len(span.events))
     return record_of(
         id_of(span.trace_id.hex(), 16),

@@ -6,17 +6,17 @@ from typing import Any, cast
 
 from kp_batch.conversion.conversation.attributes import OtelSpan
 from kp_batch.conversion.conversation.messages import Json, as_object
-from kp_batch.conversion.model import Rejected, SourceRecord
+from kp_batch.conversion.model import Refused, SourceRecord
 
 REQUEST, LOGS, METRICS = "resourceSpans", "resourceLogs", "resourceMetrics"
 # Errors of JSON in another form.
 FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
-def record_of(trace: str, span: OtelSpan, line: int | None) -> SourceRecord | Rejected:
+def record_of(trace: str, span: OtelSpan, line: int | None) -> SourceRecord | Refused:
     """Return the record of a span; refuse one without ids."""
     if not trace or not span.id:
-        return Rejected(["missing_id"], "a span without its ids", line=line)
+        return Refused(["missing_id"], "a span without its ids", line=line)
     return SourceRecord(trace, span.to_json(), line)
 
 

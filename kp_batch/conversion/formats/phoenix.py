@@ -15,7 +15,7 @@ from kp_batch.conversion.conversation.messages import Json, list_in, object_in
 from kp_batch.conversion.conversation.spans import nanoseconds
 from kp_batch.conversion.formats.otlp import draft
 from kp_batch.conversion.formats.rows import NANOSECONDS, RowMap, plain, times_as_text
-from kp_batch.conversion.model import Format, Rejected, SourceRecord, by_ending
+from kp_batch.conversion.model import Format, Refused, SourceRecord, by_ending
 
 _TRACE = "context.trace_id"
 _KIND = "openinference.span.kind"
@@ -32,10 +32,10 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Json]:
         yield cast("Json", plain(row | counted_ns))
 
 
-def _record(row: Json) -> SourceRecord | Rejected:
+def _record(row: Json) -> SourceRecord | Refused:
     trace, span = (str(value_at(row, f"context.{name}") or "") for name in ("trace_id", "span_id"))
     if not trace or not span:
-        return Rejected(["missing_id"], "a span without its ids")
+        return Refused(["missing_id"], "a span without its ids")
     attributes = {**object_in(row.get("attributes"))}
     for name, value in row.items():
         if name.startswith("attributes."):

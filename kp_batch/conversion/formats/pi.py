@@ -26,7 +26,7 @@ from kp_batch.conversion.model import (
     InTurn,
     Lines,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
     SourceRecord,
     Turn,
@@ -55,7 +55,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     name = sessions.session_of(path)
     yield SourceRecord(name, header, 1)
     for item in items:
-        if isinstance(item, Rejected):
+        if isinstance(item, Refused):
             yield item
             continue
         number, line = item
@@ -117,8 +117,8 @@ class _Session(sessions.SessionFile):
         elif role == "assistant" and message.get("stopReason") != "error":  # Pi tries again
             yield from self._add(number, line, "assistant", _answer(message))
         elif role in _RESULTS:
-            told = (message.get(name) for name in ("content", "toolCallId", "isError"))
-            yield from self._add(number, line, "tool", {"results": [sessions.result(*told)]})
+            fields = (message.get(name) for name in ("content", "toolCallId", "isError"))
+            yield from self._add(number, line, "tool", {"results": [sessions.result(*fields)]})
         if role in _RESULTS or (is_due and role != "assistant"):
             self._due.add(id_)
         self._traces[id_] = self._trace
@@ -148,8 +148,8 @@ class _Session(sessions.SessionFile):
         trace, root = session if self.by_session else turn, id_ or turn
         is_copied = self.by_session and self._is_copied
         self._trace = "" if is_copied else trace
-        told = {"time": self.now, "fields": self.header, "is_copied": is_copied}
-        part = sessions.prompt(text, root=root, session=session, **told)
+        details = {"time": self.now, "fields": self.header, "is_copied": is_copied}
+        part = sessions.prompt(text, root=root, session=session, **details)
         record = SourceRecord(trace, {**self.key(turn), "id": root, **part}, number)
         yield from self.begin(record, is_copied=is_copied)
 
@@ -173,9 +173,9 @@ def _typed(text: str) -> str:
 def _answer(message: Json) -> Json:
     parts = [as_object(part) for part in parts_of(message.get("content"))]
     thoughts = [part.get("thinking") for part in parts if not part.get("redacted")]
-    beside = map(as_object, list_in(message.get("toolCalls")))
+    separate = map(as_object, list_in(message.get("toolCalls")))
     calls = [x for x in parts if x.get("type") == "toolCall"]
-    calls += ({**x, **as_object(x.get("function"))} for x in beside)
+    calls += ({**x, **as_object(x.get("function"))} for x in separate)
     answer = {
         "text": text_of(message.get("content")),
         "reasoning": text_of([*filter(None, thoughts), message.get("reasoningContent")]),

@@ -16,7 +16,7 @@ from kp_batch import bounds
 from kp_batch.archive.file_formats.parquet_batches import ParquetRows
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.formats.json_files import records_of_lines
-from kp_batch.conversion.model import ReadItem, Rejected, SourceRecord
+from kp_batch.conversion.model import ReadItem, Refused, SourceRecord
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.text import time_of_ns
@@ -92,14 +92,14 @@ class RowMap:
             first = row + 1
 
 
-def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected:
+def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Refused:
     """Return the record of a row that is too large."""
     columns = (column for name in trace if (column := _column(row, name)) is not None)
     column = next(columns, None)
     is_small = column is not None and not _is_large(pa.record_batch({"id": column}))
     if column is not None and is_small and (id_ := column[0].as_py()):
         return SourceRecord(str(id_), None)
-    return Rejected([bounds.TOO_LARGE], "a row that is too large to be read")
+    return Refused([bounds.TOO_LARGE], "a row that is too large to be read")
 
 
 def _large_rows(batch: pa.RecordBatch, first: int = 0) -> Iterator[int]:

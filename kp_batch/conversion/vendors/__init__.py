@@ -50,7 +50,7 @@ ANY: Readers = (
 _EVENT = "gen_ai.event.content"
 _BODY = ("content", "parts", "tool_calls", "function_call")
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
-_BESIDE = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
+_EXTRAS = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
 
 
 def message_of(payload: Json, readers: Readers = ANY) -> Message | None:
@@ -66,7 +66,7 @@ def message_of(payload: Json, readers: Readers = ANY) -> Message | None:
     if role == "tool":
         return _of_tool(payload, pieces)
     message = _made_of(role, pieces)
-    return message if payload.keys().isdisjoint(_BESIDE) else _with_beside(message, payload)
+    return message if payload.keys().isdisjoint(_EXTRAS) else _with_extras(message, payload)
 
 
 def unwrapped(payload: Json) -> Json:
@@ -118,13 +118,13 @@ def _of_tool(payload: Json, pieces: Sequence[Piece]) -> Message:
     return replace(message, text="", results=(result,))
 
 
-def _with_beside(message: Message, payload: Json) -> Message:
+def _with_extras(message: Message, payload: Json) -> Message:
     """Add what OpenAI and LangChain put next to a message's content."""
     extra = as_object(payload.get("additional_kwargs"))
-    beside = payload if payload.get("tool_calls") else extra
-    calls = (*openai.calls_beside(beside), *langchain.calls_beside(beside))
+    holder = payload if payload.get("tool_calls") else extra
+    calls = (*openai.separate_calls(holder), *langchain.separate_calls(holder))
     known = {call.id for call in message.calls if call.id}
-    reasoning = openai.reasoning_beside(payload) or openai.reasoning_beside(extra)
+    reasoning = openai.separate_reasoning(payload) or openai.separate_reasoning(extra)
     return replace(
         message,
         reasoning=joined([message.reasoning, reasoning]),

@@ -49,7 +49,7 @@ def _type_of(payload: Json) -> str:
     return name.removesuffix("Chunk").removesuffix("Message").lower()
 
 
-def calls_beside(message: Json) -> Iterator[ToolCall]:
+def separate_calls(message: Json) -> Iterator[ToolCall]:
     """Yield the calls of a message; its content may repeat them."""
     for call in map(as_object, list_in(message.get("tool_calls"))):
         if "function" not in call:

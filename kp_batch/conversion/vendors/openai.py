@@ -39,8 +39,8 @@ def read(part: Json) -> list[Piece] | None:
     # Some tools that the model's provider runs are named by the type alone.
     name, server = part.get("name") or kind.removesuffix(_CALL), part.get("server_label")
     call = ToolCall(str(name), first_of(part, *_ARGUMENTS), id_, str(server) if server else None)
-    held = (part[name] for name in _RESULTS if part.get(name) is not None)
-    return [call, *[ToolResult(plain(result), id_, failed) for result in [*held][:1]]]
+    results = (part[name] for name in _RESULTS if part.get(name) is not None)
+    return [call, *[ToolResult(plain(result), id_, failed) for result in [*results][:1]]]
 
 
 def item_of(payload: Json) -> Message | None:
@@ -53,7 +53,7 @@ def item_of(payload: Json) -> Message | None:
     return Message("assistant" if calls else "tool", "", "", calls, results) if pieces else None
 
 
-def calls_beside(message: Json) -> Iterator[ToolCall]:
+def separate_calls(message: Json) -> Iterator[ToolCall]:
     """Yield the calls of a message of a chat."""
     for call in map(as_object, list_in(message.get("tool_calls"))):
         if function := as_object(call.get("function")):
@@ -61,7 +61,7 @@ def calls_beside(message: Json) -> Iterator[ToolCall]:
             yield ToolCall(str(name or ""), arguments, id_text(call.get("id")))
 
 
-def reasoning_beside(message: Json) -> str:
+def separate_reasoning(message: Json) -> str:
     """Return the reasoning that providers with OpenAI's interface add to a message of a chat."""
     texts = (message.get(name) for name in ("reasoning_content", "reasoning"))
     return next((text for text in texts if isinstance(text, str)), "")

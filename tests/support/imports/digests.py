@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kp_batch.conversion.apply_rules import Row, apply_rules
-from kp_batch.conversion.model import Rejected, Skipped, TraceDraft
+from kp_batch.conversion.model import Refused, Skipped, TraceDraft
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.importing import IMPORTER
 from tests.support import GOLDEN
@@ -56,7 +56,7 @@ def digest(name: str, folder: Path) -> str:
     return sha256("\n".join(sorted(map(_values, results))).encode()).hexdigest()[:16]
 
 
-def _values(result: TraceDraft | Row | Rejected | Skipped) -> str:
+def _values(result: TraceDraft | Row | Refused | Skipped) -> str:
     """What it tells, whatever its fields are called."""
     return json.dumps(result if isinstance(result, dict) else astuple(result), default=str)
 

@@ -14,7 +14,7 @@ from kp_batch.conversion.model import (
     Input,
     InTurn,
     ReadItem,
-    Rejected,
+    Refused,
     Skipped,
     SourceRecord,
     TraceDraft,
@@ -48,7 +48,7 @@ class Conversion:
 
     drafts: dict[str, TraceDraft] = field(default_factory=dict[str, TraceDraft])
     rows: dict[str, Row] = field(default_factory=dict[str, Row])
-    refused: list[tuple[str, Rejected]] = field(default_factory=list[tuple[str, Rejected]])
+    refused: list[tuple[str, Refused]] = field(default_factory=list[tuple[str, Refused]])
     skipped: list[str] = field(default_factory=list[str])
 
     @property
@@ -68,7 +68,7 @@ class Conversion:
         (row,) = self.rows.values()
         return row
 
-    def drop(self, item: Rejected | Skipped, file: str) -> None:
+    def drop(self, item: Refused | Skipped, file: str) -> None:
         """Take what comes to no trace."""
         if isinstance(item, Skipped):
             self.skipped.append(item.kind)
@@ -83,7 +83,7 @@ def drafted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
         try:
             draft = form.draft(trace, records, rules)
         except CutContentError as error:
-            draft = Rejected(["cut_content"], str(error), id=form.id_of(trace))
+            draft = Refused(["cut_content"], str(error), id=form.id_of(trace))
         if isinstance(draft, TraceDraft):
             result.drafts[draft.id] = draft
         else:
@@ -125,21 +125,21 @@ def _read(
     paths = [source] if source.is_file() else source.rglob("*")
     files = sorted(str(path) for path in paths if path.is_file())
     traces: dict[str, tuple[str, dict[bytes, SourceRecord]]] = {}
-    chosen = form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes()))
+    chosen = form.inputs(files, lambda path: form.probe(path, Path(path).read_bytes()))
     for file in sorted(chosen, key=lambda file: file.path):
         try:
             items = [file.refused] if file.refused else [*items_of_file(form, file, rules)]
         except UnreadableError as error:
-            items = [Rejected([fault.code for fault in error.faults], str(error))]
+            items = [Refused([fault.code for fault in error.faults], str(error))]
         except TooLargeError as error:
-            items = [Rejected([TOO_LARGE], str(error))]
+            items = [Refused([TOO_LARGE], str(error))]
         for item in items:
             if isinstance(item, SourceRecord):
                 content = content_of(item)
                 _, contents = traces.setdefault(item.trace, (file.path, {}))
                 record = SourceRecord(item.trace, parse(content), item.line)
                 contents.setdefault(content, record)
-            elif isinstance(item, Rejected | Skipped):
+            elif isinstance(item, Refused | Skipped):
                 result.drop(item, file.path)
     return {trace: (file, [*contents.values()]) for trace, (file, contents) in traces.items()}
 

@@ -14,7 +14,7 @@ import pytest
 
 from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.formats.knowledgepulse import FORMAT
-from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
+from kp_batch.conversion.model import Format, Refused, SourceRecord, TraceDraft, by_ending
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
@@ -82,7 +82,7 @@ def import_all(source: Path, archive: Path) -> Imported:
 def units_of_lines(path: Path, _: Any) -> Any:
     """A record of each line, which names its trace."""
     for row in read_json_lines(path):
-        if isinstance(row, Rejected):
+        if isinstance(row, Refused):
             yield row
         else:
             yield SourceRecord(cast("dict[str, str]", row[1])["trace"], row[1])
@@ -111,7 +111,7 @@ def older_spans() -> Format:
 
     def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Any:
         if trace == "d":
-            return Rejected(["no_steps"], "there were none", id=f"kp:trace:{trace}")
+            return Refused(["no_steps"], "there were none", id=f"kp:trace:{trace}")
         made = cast("TraceDraft", form.draft(trace, records, rules))
         steps = [{**step, "content": f"{step['content']}" * 2} for step in made.steps]
         return replace(

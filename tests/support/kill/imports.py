@@ -36,9 +36,9 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.store import Store
+from kp_batch.imports.store import RecordStore
 importing.MAX_SERIAL_BYTES, importing.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
-transaction, numbers = Store.transaction, count(1)
+transaction, numbers = RecordStore.transaction, count(1)
 @contextmanager
 def hanging(store):
     store.connection.execute("PRAGMA cache_size = 1")
@@ -47,7 +47,7 @@ def hanging(store):
         if next(numbers) == int(sys.argv[6]):
             print("within", flush=True)
             time.sleep(60)
-Store.transaction = hanging
+RecordStore.transaction = hanging
 print("begun", flush=True)
 rules = Rules.from_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)

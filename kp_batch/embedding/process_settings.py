@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Held(Generic[T]):
+class ProcessSetting(Generic[T]):
     """Keeps a setting of a library at a value; afterwards, it is what it was before.
 
     Contexts may overlap: the first one sets the value, and the last one restores the setting.
@@ -26,7 +26,7 @@ class Held(Generic[T]):
         self._holders = 0
 
     @contextmanager
-    def held(self) -> Generator[None]:
+    def kept(self) -> Generator[None]:
         """Keep the setting at the value within the context."""
         with self._lock:
             if not self._holders:
@@ -45,7 +45,7 @@ class Held(Generic[T]):
 @contextmanager
 def quiet() -> Generator[None]:
     """Silence warnings of transformers about unused weights and long texts."""
-    with _ERRORS_ALONE.held(), _NO_BARS.held():
+    with _VERBOSITY.kept(), _PROGRESS_BARS.kept():
         yield
 
 
@@ -59,7 +59,9 @@ def _show_bars(is_shown: bool) -> None:  # noqa: FBT001 (a setting)
     (_logging().enable_progress_bar if is_shown else _logging().disable_progress_bar)()
 
 
-_ERRORS_ALONE = Held[int](
+_VERBOSITY = ProcessSetting[int](
     lambda: _logging().get_verbosity(), lambda level: _logging().set_verbosity(level), 40
 )
-_NO_BARS = Held[bool](lambda: _logging().is_progress_bar_enabled(), _show_bars, value=False)
+_PROGRESS_BARS = ProcessSetting[bool](
+    lambda: _logging().is_progress_bar_enabled(), _show_bars, value=False
+)
