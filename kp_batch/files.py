@@ -23,7 +23,7 @@ from kp_batch.stopping import parts_in_threads, result_of
 from kp_batch.text import one_line, printable
 
 PROJECT_FILE = "kp_batch.toml"  # in the current folder, by default
-NO_FILE = "it is a pipe, a socket or a device, and no file"
+NO_FILE = "it is a pipe, a socket or a device, not a file"
 NAMED_PIPE = "it is a pipe, which may wait for ever; name a file, or <(command)"
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # descriptors, at most one: see `note_leftovers_in`

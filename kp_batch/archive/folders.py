@@ -28,7 +28,7 @@ IS_TABLE = (
 )
 # A warehouse has the first of these as soon as its first run begins.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
-IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
+IS_WAREHOUSE = "it contains kp.lock or kp.duckdb: it is a warehouse of kp_batch, not an archive"
 EXCLUDED = "its user excludes it"
 _NO_NAME = "its name is not UTF-8: rename it"
 _NOWHERE = "it is a link that leads nowhere"

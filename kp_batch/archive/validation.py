@@ -72,7 +72,7 @@ def _steps(trace: Mapping[str, Any]) -> Sequence[Any]:
 
 def _no_steps(trace: Mapping[str, Any]) -> _Locations:
     if not _steps(trace):
-        yield STEPS, trace.get(STEPS), "no list"
+        yield STEPS, trace.get(STEPS), "not a list"
     for number, step in enumerate(_steps(trace)):
         if not isinstance(step, Mapping):
             yield f"{STEPS}[{number}]", step, "not an object"
@@ -86,19 +86,19 @@ def _step_types(trace: Mapping[str, Any]) -> _Locations:
 
 CHECKS: Mapping[str, Check] = {
     "missing_id": Check(
-        "id is null, empty or no text of whole characters",
+        "id is null, empty or not valid text",
         _empty("trace_id"),
-        _value("trace_id", "neither text of whole characters nor a whole number"),
+        _value("trace_id", "neither valid text nor a whole number"),
     ),
     "wrong_type": Check(
-        '@type is there and not "ReasoningTrace"',
+        '@type is present but not "ReasoningTrace"',
         pl.col("type") != "ReasoningTrace",
         _value("type", 'not "ReasoningTrace"'),
     ),
     "bad_created_at": Check(
-        "metadata.created_at is null or no ISO 8601 time from year 1 to 9999",
+        "metadata.created_at is null or not an ISO 8601 time from year 1 to 9999",
         ~pl.col("created_at").is_between(_FIRST, _LAST).fill_null(value=False),
-        _value("created_at", "no ISO 8601 time from year 1 to 9999"),
+        _value("created_at", "not an ISO 8601 time from year 1 to 9999"),
     ),
     "empty_domain": Check(
         "metadata.task_domain is null or empty", _empty("task_domain"), _text("task_domain")
@@ -112,7 +112,7 @@ CHECKS: Mapping[str, Check] = {
         "task.objective is null or empty", _empty("objective"), _text("objective")
     ),
     "no_steps": Check(
-        "steps is null or empty, or holds a null step",
+        "steps is null or empty, or contains a null step",
         (pl.col("step_types").list.len() == 0).fill_null(value=True) | (pl.col("null_steps") > 0),
         _no_steps,
     ),
@@ -120,7 +120,7 @@ CHECKS: Mapping[str, Check] = {
     "bad_confidence": Check(
         "outcome.confidence is null, NaN, or outside 0..1",
         ~pl.col("confidence").is_between(0, 1).fill_null(value=False),
-        _value("confidence", "no number from 0 to 1"),
+        _value("confidence", "not a number from 0 to 1"),
     ),
 }
 # Every code with which a row or a file can be rejected.
@@ -219,11 +219,11 @@ def _malformed(line: int, text: Any) -> str:
     except json.JSONDecodeError as error:
         return f"{message}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except ValueError:
-        return f"{message} that can be read: it holds a number of too many digits"
+        return f"{message}: a number has too many digits"
     except RecursionError:  # nested almost too deep
         return message
     if isinstance(value, dict):  # bytes that are not UTF-8 were replaced before
-        return f"{message} that can be read: it is not UTF-8"
+        return f"{message}: it is not UTF-8"
     return f"line {line} is {_shown(value)}, not a JSON object"
 
 

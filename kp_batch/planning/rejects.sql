@@ -31,8 +31,8 @@ COPY (
             task_domain,
             ['superseded'],
             CASE
-                WHEN last_availability = 0 THEN 'the row that superseded it is in the archive no more'
-                ELSE 'the same id stands with other content in ' || last_file || ', row ' || last_row
+                WHEN last_availability = 0 THEN 'the row that superseded it is no longer in the archive'
+                ELSE 'the same id has other content in ' || last_file || ', row ' || last_row
                     || CASE
                         WHEN last_availability = availability THEN ', later in the archive'
                         WHEN last_availability = 2 THEN ', which can be read'

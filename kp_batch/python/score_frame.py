@@ -251,7 +251,7 @@ def _without_names(rows: ScoredRows) -> ScoredRows:
 def _message(reject: tuple[list[str], str, int, int]) -> str:
     codes, message, row, last = reject
     if codes == [SUPERSEDED]:
-        return f"the same id stands with other content in row {last}, which is later"
+        return f"the same id has other content in row {last}, which is later"
     if codes == [MALFORMED_JSON]:
         return f"the row{message.removeprefix(f'line {row + 1}')}"
     return message

@@ -319,7 +319,7 @@ def test_a_correction_under_an_earlier_name_beats_the_file_that_is_gone(night: N
     assert night.scored_in("b3") == "b.jsonl"
     assert (counts.rows, counts.rows_kept, counts.accepted, counts.superseded) == (7, 3, 5, 2)
     messages = night.ask("SELECT message FROM rejects ORDER BY message")
-    place = f"the same id stands with other content in {night.archive}/0.jsonl, row"
+    place = f"the same id has other content in {night.archive}/0.jsonl, row"
     assert messages == [(f"{place} {row}, which can be read",) for row in (0, 1)]
     fresh = plan(night.config(warehouse=night.warehouse.with_name("fresh")))
     assert fresh.traces_to_rescore == 4
@@ -337,7 +337,7 @@ def test_a_superseded_row_of_a_file_that_is_gone_comes_to_count_no_more(first: N
     assert (counts.rows, counts.rows_kept, counts.accepted, counts.superseded) == (5, 1, 4, 1)
     assert not first.ask("FROM scores WHERE trace_id = 'b1'")
     [(message,)] = first.ask("SELECT message FROM rejects")
-    assert message == "the row that superseded it is in the archive no more"
+    assert message == "the row that superseded it is no longer in the archive"
     assert not verify(first.warehouse, traces=9, seed=0, embed=False).wrong
     assert first.run(embedder="hashing").run_id is None
 
@@ -368,7 +368,7 @@ def test_what_is_published_of_a_trace_stays_whichever_of_its_files_goes(first: N
     assert first.scored_in("b1") == "b.jsonl"
     [(message,)] = first.ask("SELECT message FROM rejects")
     place = f"{first.archive}/b.jsonl, row 0"
-    assert message == f"the same id stands with other content in {place}, whose score is published"
+    assert message == f"the same id has other content in {place}, whose score is published"
 
 
 def test_a_file_that_is_back_counts_by_its_name_again_and_is_not_read(night: Night) -> None:

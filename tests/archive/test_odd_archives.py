@@ -218,7 +218,7 @@ def test_a_pipe_in_place_of_a_file_is_unreadable_and_never_read(tmp_path: Path) 
         os.mkfifo(tmp_path / name)
     taken = take_in(tmp_path)
     assert taken.plan.counts.unreadable_files == [f"{tmp_path}/b.jsonl"]
-    assert [*taken.rejects["message"]] == ["it is a pipe, a socket or a device, and no file"]
+    assert [*taken.rejects["message"]] == ["it is a pipe, a socket or a device, not a file"]
 
 
 def test_a_link_that_a_glob_matches_and_that_leads_nowhere_is_unreadable(tmp_path: Path) -> None:

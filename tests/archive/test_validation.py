@@ -122,37 +122,41 @@ def test_a_row_is_reported_alike_from_parquet_and_from_jsonl(tmp_path: Path) -> 
         (
             "missing_id",
             {"id": 1.5},
-            "id is 1.5, neither text of whole characters nor a whole number",
+            "id is 1.5, neither valid text nor a whole number",
         ),
         (
             "missing_id",
             {"id": "a\ud800"},
-            'id is "a\\ud800", neither text of whole characters nor a whole number',
+            'id is "a\\ud800", neither valid text nor a whole number',
         ),
         ("wrong_type", {"type": "Other"}, '@type is "Other", not "ReasoningTrace"'),
         (
             "bad_created_at",
             {"created_at": "yesterday"},
-            'metadata.created_at is "yesterday", no ISO 8601 time from year 1 to 9999',
+            'metadata.created_at is "yesterday", not an ISO 8601 time from year 1 to 9999',
         ),
         ("bad_created_at", {"metadata": 3}, "metadata.created_at is null"),
         ("empty_domain", {"task_domain": ""}, "metadata.task_domain is empty"),
         ("missing_success", {"success": 1}, "metadata.success is 1, neither true nor false"),
         ("no_steps", {"steps": []}, "steps is empty"),
-        ("no_steps", {"steps": "thought"}, 'steps is "thought", no list'),
+        ("no_steps", {"steps": "thought"}, 'steps is "thought", not a list'),
         ("no_steps", {"steps": [GOOD, None]}, "steps[1] is null"),
         (
             "unknown_step_type",
             {"steps": [GOOD, None, step("dream"), step(7)]},
             f'steps[2].type is "dream", {NO_TYPE} (the first of 2 such steps)',
         ),
-        ("bad_confidence", {"confidence": 1.7}, "outcome.confidence is 1.7, no number from 0 to 1"),
+        (
+            "bad_confidence",
+            {"confidence": 1.7},
+            "outcome.confidence is 1.7, not a number from 0 to 1",
+        ),
         (
             "bad_confidence",
             {"confidence": math.nan},
-            'outcome.confidence is "nan", no number from 0 to 1',
+            'outcome.confidence is "nan", not a number from 0 to 1',
         ),
-        ("bad_confidence", {"confidence": 1}, "outcome.confidence is 1, no number from 0 to 1"),
+        ("bad_confidence", {"confidence": 1}, "outcome.confidence is 1, not a number from 0 to 1"),
     ],
 )
 def test_a_fault_is_reported_with_its_place_and_value(
@@ -171,10 +175,10 @@ def test_a_value_is_shortened_and_made_printable() -> None:
     [
         (b'  "id": "x",', "line 12 is not a JSON object: Extra data at character 7"),
         (b'{"id": TRUE}', "line 12 is not a JSON object: Expecting value at character 8"),
-        (b'{"id": "\xff"}', "line 12 is not a JSON object that can be read: it is not UTF-8"),
+        (b'{"id": "\xff"}', "line 12 is not a JSON object: it is not UTF-8"),
         (
             b'{"id": ' + b"1" * 5_000 + b"}",
-            "line 12 is not a JSON object that can be read: it holds a number of too many digits",
+            "line 12 is not a JSON object: a number has too many digits",
         ),
         (b'["text"]', 'line 12 is ["text"], not a JSON object'),
     ],

@@ -273,7 +273,7 @@ def test_a_warehouse_is_no_archive(warehouse: Path) -> None:
         with pytest.raises(ArchiveError) as caught:
             discover([name])
         assert str(caught.value) == (
-            f"cannot list '{warehouse}': kp.lock or kp.duckdb stands in it: it is a warehouse of "
+            f"cannot list '{warehouse}': it contains kp.lock or kp.duckdb: it is a warehouse of "
             "kp_batch, not an archive"
         )
 

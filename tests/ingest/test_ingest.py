@@ -113,7 +113,7 @@ def test_of_other_content_the_last_by_file_and_row_wins(tmp_path: Path) -> None:
     assert taken.counts == {"superseded": 3}
     last = f"{tmp_path}/a/1.jsonl, row 3"
     assert taken.rejects["message"].unique().to_list() == [
-        f"the same id stands with other content in {last}, later in the archive"
+        f"the same id has other content in {last}, later in the archive"
     ]
     assert taken.rejects["raw"].null_count() == 3  # their file and row show where they are
 

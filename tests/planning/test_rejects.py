@@ -157,7 +157,7 @@ def test_after_vacuum_what_a_failed_run_refused_is_reported_with_its_json(archiv
     vacuum(archive.warehouse, timedelta(0), datetime.now(UTC))
     archive.run()
     [*_, message, raw] = archive.ask(REFUSED)[-1]
-    assert message == "outcome.confidence is 2, no number from 0 to 1"
+    assert message == "outcome.confidence is 2, not a number from 0 to 1"
     assert json.loads(raw) == trace(id="four", confidence=2)
 
 
@@ -165,7 +165,7 @@ def test_a_message_names_the_value_and_stays_once_the_file_is_gone(archive: Arch
     before = archive.ask(REFUSED)
     assert [message for *_, message, _ in before[1:]] == [
         *(["line 2 is not a JSON object: Expecting value at character 1"] * 2),
-        "outcome.confidence is 2, no number from 0 to 1",
+        "outcome.confidence is 2, not a number from 0 to 1",
         "line 2 is not a JSON object: Expecting value at character 2",
         'line 3 is ["private"], not a JSON object',
     ]

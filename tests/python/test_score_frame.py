@@ -98,14 +98,14 @@ def test_a_frame_gives_a_row_for_each_trace_and_tells_of_the_others() -> None:
             "trace_id": "kp:trace:a",
             "task_domain": "code",
             "reasons": ["superseded"],
-            "message": "the same id stands with other content in row 1, which is later",
+            "message": "the same id has other content in row 1, which is later",
         },
         {
             "row": 4,
             "trace_id": None,
             "task_domain": "code",
             "reasons": ["missing_id", "bad_confidence"],
-            "message": "id is null; outcome.confidence is 1.5, no number from 0 to 1",
+            "message": "id is null; outcome.confidence is 1.5, not a number from 0 to 1",
         },
     ]
     assert scored.counts == {
@@ -344,9 +344,7 @@ def test_files_are_an_archive(tmp_path: Path, left: Path) -> None:
     assert set(scored["cache_group"]) == {'{"host":"a"}', '{"host":"b"}'}
     assert scored.rejects.columns[:2] == ["source_file", "row"]
     superseded = scored.rejects.filter(source_file=str(one), row=1)["message"].item()
-    assert (
-        superseded == f"the same id stands with other content in {two}, row 1, later in the archive"
-    )
+    assert superseded == f"the same id has other content in {two}, row 1, later in the archive"
     assert scored.warnings[-1] == "2 more files are unreadable; `rejects` lists all of them"
     assert_no_path(scored, left)
     assert kp.score([str(one), two], embedder="none").height == 3

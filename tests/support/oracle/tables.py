@@ -96,10 +96,10 @@ def _assert_reported(reject: Mapping[str, Any], row: Row, *, has_raw: bool) -> N
     if row.row is None:
         assert (raw, bool(message)) == (None, True)
     elif row.reasons == ("superseded",):
-        reason = "the row that superseded it is in the archive no more"
+        reason = "the row that superseded it is no longer in the archive"
         if row.later:
             path, number = row.later
-            reason = f"the same id stands with other content in {path}, row {number}"
+            reason = f"the same id has other content in {path}, row {number}"
         assert (raw, reason in message) == (None, True)
     else:
         assert raw or not has_raw, f"no JSON of {reject}"
