@@ -297,7 +297,7 @@ def test_every_refusal_of_an_import_is_documented() -> None:
     rooms = package / "imports", package / "conversion"
     files = [package / "bounds.py", *(path for room in rooms for path in room.rglob("*.py"))]
     sources = "".join(path.read_text("utf-8") for path in files)
-    own = set(re.findall(r'Rejected\(\s*\["(\w+)"\]', sources))
+    own = set(re.findall(r'Refused\(\s*\["(\w+)"\]', sources))
     own |= set(re.findall(r'faults=\["(\w+)"\]', sources))
     assert own
     assert own <= documented
