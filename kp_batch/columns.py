@@ -113,7 +113,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         },
         "profile": Column("the profile whose weights it has", str | None, "profile", _first(40)),
         "max_similarity": Column(
-            "the highest cosine to a trace in its cache; null: the cache was empty",
+            "the greatest cosine to a trace in its cache; null: the cache was empty",
             float | None,
             "similarity",
             ".4f",

@@ -1,4 +1,4 @@
-"""The command line: arguments in, tables and messages out. Heavy imports are local."""
+"""The command line. Heavy imports are local, so that commands start fast."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 from kp_batch import log
-from kp_batch.cli.supervise import TOLD, ending_signals, print_message, supervised, tell
+from kp_batch.cli.supervise import SENT, ending_signals, print_message, send, supervised
 from kp_batch.cli.unanswered import print_unanswered
 from kp_batch.errors import SettingError, explain_error
 from kp_batch.log import user_err, user_out, writing_to
@@ -80,11 +80,11 @@ def main() -> NoReturn:
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the same command again)
     # NumPy's threads wait for their first work in a loop of 2**26 turns: 100 ms of a small run.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "22")
-    # To find none, Pydantic looks through the metadata of all packages.
+    # Without this, Pydantic searches the metadata of all packages for plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # What is imported stays: to look through it for cycles 200 times took a tenth of a small run.
+    # Imported objects stay: searching them for cycles 200 times took a tenth of a small run.
     gc.set_threshold(50_000)
-    for stream in (sys.stdout, sys.stderr):  # of which either may be closed, and so None
+    for stream in (sys.stdout, sys.stderr):  # either may be closed, and so None
         if isinstance(stream, TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
             stream.reconfigure(errors=WITH_ESCAPES)
     name, *rest = sys.argv[1:] or [""]
@@ -108,7 +108,7 @@ def _raise_ended(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def run_supervised() -> int:
-    """Run the command as the child of a supervisor; returns the exit status."""
+    """Run the command as the child of a supervisor, and return the exit status."""
     log.show_on_stderr()
     status = run_command()
     from kp_batch.storage.store import TRAFFIC
@@ -119,30 +119,30 @@ def run_supervised() -> int:
 
 
 def _answer(ended: RunResult) -> None:
-    """Print the object that `run --json` owes."""
+    """Print the object of `run --json`."""
     print_unanswered(sys.argv[1:], ended)
 
 
 def _result() -> RunResult:
-    """How far this command is, as far as that is known here."""
-    warehouse = TOLD.get("warehouse")
+    """Return the state of this command, as far as it is known here."""
+    warehouse = SENT.get("warehouse")
     place = shown(Path(warehouse)) if warehouse else None
     return RunResult.here("running", started_at=_BEGAN, warehouse=place)
 
 
 def _answer_for(error: BaseException) -> None:
-    """Print the object of this command, which the error ends, unless it has printed one."""
-    if TOLD.get("answered"):
+    """Print the object of this command for the error that ends it, unless one is printed."""
+    if SENT.get("answered"):
         return
     if isinstance(error, click.ClickException) and not isinstance(error, SettingError):
         error = SettingError(error.format_message())
     _answer(_result().failed(error))
-    tell(answered=True)
+    send(answered=True)
 
 
 def run_command() -> int:
-    """Run the command and print the error that ends it; returns the exit status."""
-    TOLD.clear()
+    """Run the command, print the error that ends it, and return the exit status."""
+    SENT.clear()
     try:
         for name in _MODULES:
             import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group

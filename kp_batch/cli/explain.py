@@ -107,7 +107,7 @@ def print_lines(
     to_text: "Callable[[T | Unscored], str]",
     refusal: str,
 ) -> None:
-    """Print the answer to each line of a file of traces; `refusal` tells of those without.
+    """Print the answer to each line of a file of traces; `refusal` is for lines without one.
 
     Raises:
         TraceError: the file has no trace, or is of another kind, or some have no answer.

@@ -94,7 +94,7 @@ def exported_text(result: "ExportResult", output: str) -> str:
 
 
 def ending_of(output: str, endings: Sequence[str]) -> str:
-    """The ending of the output's name, by which its format is chosen; the first one's on stdout."""
+    """Return the ending of the output's name, which chooses its format; for stdout, the first."""
     ending = endings[0] if output == _STDOUT else Path(output).suffix.lower()
     if ending not in endings:
         named = f"{', '.join(endings[:-1])} or {endings[-1]}"
@@ -106,13 +106,14 @@ def ending_of(output: str, endings: Sequence[str]) -> str:
 
 @contextmanager
 def output_file(output: str, *, private: bool = False) -> Generator[Path]:
-    """Yield a file to write: it takes the output's place once it is whole, or is copied to stdout.
+    """Yield a file to write, which replaces the output when it is complete.
 
-    It is copied into a pipe or a device, too. It is made before the work begins, which may be long.
+    For stdout, a pipe or a device, it is copied there instead. It is made before the work begins,
+    since that may be long.
 
     Args:
-        output: its name, or -. A link to a file is replaced itself: somebody else may have made it.
-        private: whether only the user may read it.
+        output: a name, or -. If the name is a link, the link is replaced, not its target.
+        private: whether only the user may read the file.
     """
     target = None if output == _STDOUT else _target(output)
     stream = _stream(target)
@@ -142,13 +143,13 @@ def _target(output: str) -> Path:
 
 
 def _is_device(target: Path) -> bool:
-    """Whether the file is not replaced but written into, as a pipe, or stdout by its name."""
+    """Whether the file is written to instead of replaced, as a pipe, or stdout by its name."""
     is_stream = str(target.absolute()).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     return target.exists() and (is_stream or not target.is_file())
 
 
 def _stream(target: Path | None) -> TextIO | None:
-    """The user's stream that an output names, itself or through links; see `supervise`."""
+    """Return the user's stream that an output names, directly or by links; see `supervise`."""
     if target is None:
         return user_out()
     for _ in range(_LINKS):

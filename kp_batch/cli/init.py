@@ -53,7 +53,7 @@ def init(file: Path, *, prefect: bool, **settings: Any) -> None:
         if not settings["archive"]:
             raise click.MissingParameter(param_hint="ARCHIVE", param_type="argument")
         config = config_of(settings)
-        _tell_of_project(file, config, begin_project(config, file, prefect=prefect))
+        _print_next_step(file, config, begin_project(config, file, prefect=prefect))
     if prefect:
         echo(
             f"{printable(str(file.with_name('prefect.yaml')))} deploys it from its folder: "
@@ -63,7 +63,7 @@ def init(file: Path, *, prefect: bool, **settings: Any) -> None:
 
 
 def _refuse_settings(file: Path) -> None:
-    """Refuse settings of a project that is there, which are in its file."""
+    """Refuse settings for an existing project, which has them in its file."""
     context = click.get_current_context()
     given = [
         parameter.opts[-1]
@@ -77,10 +77,10 @@ def _refuse_settings(file: Path) -> None:
         )
 
 
-def _tell_of_project(file: Path, config: "RescoreConfig", warehouse_id: str) -> None:
-    beside = "" if file == Path(PROJECT_FILE) else f" --project {quote(str(file))}"
+def _print_next_step(file: Path, config: "RescoreConfig", warehouse_id: str) -> None:
+    option = "" if file == Path(PROJECT_FILE) else f" --project {quote(str(file))}"
     echo(
         f"{printable(str(file))} is the project of {shown(config.warehouse)}, warehouse "
-        f"{warehouse_id}: look through it, then: kp-batch run{beside}",
+        f"{warehouse_id}: look through it, then: kp-batch run{option}",
         err=True,
     )

@@ -142,12 +142,12 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     has_project = the_project() is not None
     text = rolled_back_text(result, dry_run=dry_run, has_project=has_project)
     echo_result(json_line(result) if as_json else text)
-    if told := _told_of_project(warehouse, result):
-        echo(f"kp-batch: warning: {told}", err=True)
+    if text := _project_warning(warehouse, result):
+        echo(f"kp-batch: warning: {text}", err=True)
 
 
-def _told_of_project(warehouse: Path, result: "RollbackResult") -> str | None:
-    """What is said where the project would bring back what was undone, or cannot be asked."""
+def _project_warning(warehouse: Path, result: "RollbackResult") -> str | None:
+    """Warn if the project would bring back what was undone, or its file cannot be read."""
     try:
         lines = _lines_bringing_back(warehouse, result)
     except SettingError as error:  # of its file, in which this changes nothing
@@ -174,7 +174,7 @@ def _lines_bringing_back(warehouse: Path, result: "RollbackResult") -> list[str]
 
 
 def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
-    """Log a command, unless it changes nothing; without a warehouse, not even a log is made."""
+    """Log a command, unless it changes nothing; without a warehouse, write no log either."""
     from kp_batch.warehouse.manifest import require_manifest
 
     require_manifest(warehouse)
@@ -182,7 +182,7 @@ def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
 
 
 def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:
-    """The ids of the command line and those of a file, one a line, without empty ones."""
+    """Return the ids of the command line and of a file, one a line, without empty ones."""
     try:
         lines = decoded(file.read()).split("\n") if file else []
         "".join(ids).encode()

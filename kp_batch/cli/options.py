@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
-# Where a command's context has the project's file, or None; what it says, once that is read; and
-# the id of the warehouse in it.
+# Keys of a command's context: the project's file, or None; its content, once it is read; and the
+# id of its warehouse.
 _FILE, _PROJECT, _WAREHOUSE_ID = "kp_batch.file", "kp_batch.project", "kp_batch.warehouse_id"
 _DEFAULT = click.core.ParameterSource.DEFAULT
-# A run refreshes its copy and `status` asks the bucket: both look which warehouse is there.
-_LOOK_THEMSELVES = ("run", "status")
+# A run refreshes its copy and `status` asks the bucket: both check the warehouse's id themselves.
+_CHECK_THEMSELVES = ("run", "status")
 _NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alone has
 _DURATION = re.compile("none|[0-9.]+[a-z]?")  # what a wait may be followed by
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
@@ -50,7 +50,7 @@ _DOMAINS = """
 
 
 class WarehouseFolder(click.Path):
-    """A folder; of a warehouse in a bucket, its local copy."""
+    """A folder; for a warehouse in a bucket, its local copy."""
 
     def convert(
         self,
@@ -63,7 +63,7 @@ class WarehouseFolder(click.Path):
 
 
 class NamedFile(click.File):
-    """A file, or - for stdin; a pipe in a folder is refused, and not waited for."""
+    """A file, or - for stdin; a named pipe is refused, since opening it would wait."""
 
     def convert(
         self,
@@ -78,7 +78,7 @@ class NamedFile(click.File):
 
 
 class Parsed(click.ParamType[T]):
-    """What a function makes of a text; the message of its ValueError is for the user."""
+    """The result of a function of a text; the message of its ValueError is for the user."""
 
     name = "text"
 
@@ -99,8 +99,8 @@ def _find_project(context: click.Context, _: click.Parameter, value: Path | None
 
 
 def _refreshed(context: click.Context, _: click.Parameter, folder: Path | None) -> Path | None:
-    """A warehouse's folder; of one in a bucket the local copy, made equal to it."""
-    reads_copy = context.resilient_parsing or context.command.name in _LOOK_THEMSELVES
+    """Return a warehouse's folder; for a bucket, its local copy, made equal to it."""
+    reads_copy = context.resilient_parsing or context.command.name in _CHECK_THEMSELVES
     if folder and url_of(folder) and not reads_copy:
         from kp_batch.warehouse.bucket.mirror import refresh
 
@@ -111,18 +111,18 @@ def _refreshed(context: click.Context, _: click.Parameter, folder: Path | None) 
 def warehouse_of_project(
     context: click.Context, parameter: click.Parameter, value: Path | None
 ) -> Path | None:
-    """The warehouse that is given, or that of the project, which it has to be, refreshed."""
+    """Return the given warehouse, or the project's, refreshed and checked; see `_meant`."""
     if context.resilient_parsing:
         return value
     return _refreshed(context, parameter, _meant(context, parameter, value))
 
 
 def _meant(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
-    """The warehouse that is given, or that of the project, which it has to be.
+    """Return the given warehouse, or the project's, whose id must be the expected one.
 
     Raises:
         click.MissingParameter: there is neither.
-        IdentityError: another one is there.
+        IdentityError: another warehouse is there.
     """
     project = the_project(context)
     if value is not None and not (project and project.is_of(shown(value))):
@@ -136,12 +136,12 @@ def _meant(context: click.Context, parameter: click.Parameter, value: Path | Non
 
     folder: Path = value or parameter.type.convert(project.warehouse, parameter, context)
     context.meta[_WAREHOUSE_ID] = project.warehouse_id
-    if context.command.name not in _LOOK_THEMSELVES:
+    if context.command.name not in _CHECK_THEMSELVES:
         check_identity(folder, project.warehouse_id)
     return folder
 
 
-# A command that can do without a warehouse has a help of its own for it.
+# Commands that can do without a warehouse have their own help for this option.
 option_of_warehouse = partial(
     click.option,
     "--warehouse",
@@ -167,7 +167,7 @@ def warehouse_option_of(
     callback: Callable[[click.Context, click.Parameter, Path | None], Path | None] | None = None,
     **attributes: Any,
 ) -> Callable[[C], C]:
-    """The options --project and --warehouse of a command."""
+    """Return the options --project and --warehouse of a command."""
 
     def decorated(command: C) -> C:
         of_warehouse = option_of_warehouse(
@@ -210,7 +210,7 @@ GROUPS = (  # of the options of a run
 
 
 def group_of(name: str) -> str:
-    """Which of `GROUPS` an option is in, by the name of its setting, or by its own."""
+    """Return the group of an option, one of `GROUPS`, by the name of its setting or its own."""
     from kp_batch.settings import Limits, Settings
 
     kept, of_run, limits = GROUPS
@@ -220,10 +220,10 @@ def group_of(name: str) -> str:
 
 
 def the_project(context: click.Context | None = None) -> "ProjectFile | None":
-    """The project that the command is given, or finds; its file is read once.
+    """Return the project that is given or found; its file is read once.
 
     Raises:
-        SettingError: that cannot be read, or has faults before its tables.
+        SettingError: the file cannot be read, or has faults before its tables.
     """
     meta = (context or click.get_current_context()).meta
     file: Path | None = meta.get(_FILE)
@@ -235,7 +235,7 @@ def the_project(context: click.Context | None = None) -> "ProjectFile | None":
 
 
 def settings_from_elsewhere(warehouse: Path) -> str | None:
-    """What is said of a warehouse that takes the settings of a project which has another one."""
+    """Return a sentence if the project whose settings are used has another warehouse."""
     project = the_project()
     if project is None or project.is_of(warehouse):
         return None
@@ -243,14 +243,14 @@ def settings_from_elsewhere(warehouse: Path) -> str | None:
 
 
 def expected_warehouse_id() -> str | None:
-    """The id that the project expects its warehouse to have; None: any."""
+    """Return the id that the project's warehouse must have; None for any."""
     return click.get_current_context().meta.get(_WAREHOUSE_ID)
 
 
 class SettingsCommand(click.Command):
-    """A command with an option for each setting, `without` those that it does not take.
+    """A command with an option for each setting, `without` some.
 
-    They are made on demand: pydantic takes longer to import than help to print.
+    The options are made on demand: importing pydantic takes longer than printing help.
     """
 
     def __init__(self, *args: Any, without: Collection[str] = (), **attributes: Any) -> None:
@@ -274,7 +274,7 @@ class SettingsCommand(click.Command):
         return {title: options for title, options in groups.items() if options}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take what follows --wait as its duration only if it looks like one: it may be ARCHIVE."""
+        """Take what follows --wait as its duration only if it is one: it may be ARCHIVE."""
         pairs = zip(args, [*args[1:], ""], strict=False)
         whole = [
             "--wait=true" if each == "--wait" and not _DURATION.fullmatch(after) else each
@@ -283,7 +283,7 @@ class SettingsCommand(click.Command):
         return super().parse_args(ctx, whole)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """ARCHIVE, --project and --warehouse, the other settings, and further options."""
+        """Return ARCHIVE, --project and --warehouse, the other settings, and further options."""
         own = super().get_params(ctx)
         excluded = {*self._without, *_NO_OPTIONS, *(option.name for option in own)}
         settings = [option for option in _options() if option.name not in excluded]
@@ -305,11 +305,11 @@ class FileSettingsCommand(SettingsCommand):
 
 
 class TableCommand(click.Command):
-    """A command with an option for each value of a table, which are made on demand as well.
+    """A command with an option for each value of a table, made on demand as well.
 
     Args:
-        table: imports it.
-        completions: by the names of values, what completes them in a shell.
+        table: a function that imports the table.
+        completions: functions that complete values in a shell, by their names.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class TableCommand(click.Command):
         self._table, self._completions = table, completions
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, with the others before --json and --help."""
+        """Return its own parameters, with the others before --json and --help."""
         own = super().get_params(ctx)
         table = self._table()
         others = [
@@ -344,7 +344,7 @@ def _options() -> tuple[click.Option, ...]:
 
 
 def _option_of_run(name: str, default: Any) -> click.Option:
-    """The option of a run's setting; a warehouse that is not new has its own."""
+    """Return the option of a run's setting; its default is that of a new warehouse."""
     from kp_batch.config import RescoreConfig
     from kp_batch.settings import TABLES, Settings
     from kp_batch.warehouse.reasons import in_words
@@ -378,7 +378,7 @@ def _named(setting: str) -> str:
 
 
 def _form(annotation: Any) -> dict[str, Any]:
-    """What click has to know of a setting's type; all others are texts, which their types parse."""
+    """Return what click needs for a setting's type; others are texts, parsed by their types."""
     if annotation is bool:
         return {"is_flag": True}
     if get_origin(annotation) is Literal:
@@ -393,7 +393,7 @@ class FaultySettingsError(SettingError, click.UsageError):
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the command's values that somebody gave."""
+    """Return the values of the command that are not defaults."""
     context = click.get_current_context()
     return {
         name: value
@@ -403,7 +403,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_of(settings: dict[str, Any]) -> "RescoreConfig":
-    """Validate the settings of a run, of which those that nobody gave are left out.
+    """Validate the settings of a run, without those that are defaults.
 
     Raises:
         ProfileError: the profiles file has faults.
@@ -416,30 +416,30 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
     return RescoreConfig.checked(values, error=FaultySettingsError)
 
 
-# Shell completion of arguments. The shell waits, and shows whatever is written: so kp.duckdb is
-# read as it is, and errors are dropped.
+# Shell completion of arguments. The shell waits, and shows everything that is printed: so this
+# reads kp.duckdb as it is, and drops errors.
 
 
 def complete_runs(context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
-    """Names of runs, the last one first."""
+    """Return names of runs, the newest first."""
     names = _query_names(context, _RUNS, beginning)
     return [*_starting(("latest", "previous"), beginning), *names]
 
 
 def complete_domains(context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
-    """The domains of the current scores."""
+    """Return the domains of the current scores."""
     return _query_names(context, _DOMAINS, beginning)
 
 
 def complete_questions(_context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
-    """Names of questions."""
+    """Return names of questions."""
     from kp_batch.warehouse.questions import questions as all_questions
 
     return _starting((question.name for question in all_questions()), beginning)
 
 
 def complete_formats(_context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
-    """Formats of imports."""
+    """Return formats of imports."""
     return _starting(_IMPORT_FORMATS, beginning)
 
 

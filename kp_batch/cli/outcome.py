@@ -1,4 +1,4 @@
-"""Prints how a run, or a preview, ended: the one object of `run --json`, done or failed."""
+"""Print how a run or a preview ended: the one object of `run --json`."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.cli.options import json_line
-from kp_batch.cli.supervise import tell
+from kp_batch.cli.supervise import send
 from kp_batch.errors import AuditError, ResourceError
 from kp_batch.log import echo_result, listening
 from kp_batch.operations.preview import Preview
@@ -24,12 +24,12 @@ def printed_as_json(
 ) -> Generator[Callable[[Summary | Preview], None]]:
     """Print one object for the work of the context, however it ends.
 
-    Yields what takes its result: that of a run is printed at once, since nothing undoes it; that of
-    a preview at the end, since its report may fail.
+    Yields a function that takes the result. The result of a run is printed at once, since nothing
+    undoes it; that of a preview at the end, since its report may fail.
 
     Args:
-        settings: of the command.
-        began: when somebody began to wait, in seconds since the epoch.
+        settings: the settings of the command.
+        began: when the command began, in seconds since the epoch.
     """
     with watched() as runs, timed(began) as clock, listening() as warnings:
         printed = _Printed(settings, warnings)
@@ -56,16 +56,16 @@ class _Printed:
             self._preview = result
         else:
             self._print(with_all_domains(self._warehouse, result))
-            tell(printed=True)
+            send(printed=True)
 
     def end(self) -> None:
-        """Print the preview, which has not failed."""
+        """Print the preview, if the command is one."""
         if self._preview:
             self._print(self._preview)
-            tell(printed=True)
+            send(printed=True)
 
     def fail(self, error: Exception, runs: Sequence[OpenRun], seconds: Mapping[str, float]) -> None:
-        """Print why the command fails, unless its result is printed."""
+        """Print why the command failed, unless its result is printed."""
         if self._is_printed:
             return
         place = {"warehouse": shown(self._warehouse.absolute()), "started_at": self._began}
@@ -80,7 +80,7 @@ class _Printed:
     def _print(self, result: Summary | Preview) -> None:
         self._is_printed = True
         echo_result(json_line(replace(result, warnings=tuple(self._warnings))))
-        tell(answered=True)
+        send(answered=True)
 
 
 def _values_of_run(opened: OpenRun) -> dict[str, Any]:

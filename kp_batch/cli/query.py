@@ -217,8 +217,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
     from kp_batch.operations.current_settings import settings_text
 
     current = settings_of(warehouse, the_project())
-    if told := settings_from_elsewhere(warehouse):
-        echo(f"kp-batch: {told}", err=True)
+    if text := settings_from_elsewhere(warehouse):
+        echo(f"kp-batch: {text}", err=True)
     echo(json_line(current) if as_json else settings_text(current))
 
 

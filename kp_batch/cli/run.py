@@ -21,7 +21,7 @@ from kp_batch.cli.options import (
     warehouse_option,
 )
 from kp_batch.cli.query import ask
-from kp_batch.cli.supervise import end_after, logged, tell
+from kp_batch.cli.supervise import end_after, logged, send
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, info, show_only_new_warnings
 from kp_batch.start import make_place, start
@@ -84,7 +84,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Show what a run over ARCHIVE would do, and why. Changes nothing."""
     config = config_of(settings)
-    _tell_of_project(config.warehouse)
+    _report_other_project(config.warehouse)
     from kp_batch.operations.preview import plan as plan_of
     from kp_batch.planning.explain_plan import plan_text, warnings
 
@@ -114,7 +114,7 @@ def demo(folder: Path) -> None:
 
 
 def _sample() -> Path:
-    """The folder of the sample: a wheel has it in the package, and a checkout beside that."""
+    """Return the folder of the sample: in a wheel within the package, in a checkout next to it."""
     package, sample = Path(__file__).parents[1], Path("data", "sample")
     shipped = package / sample
     return shipped if shipped.is_dir() else package.parent / sample
@@ -127,9 +127,9 @@ def _run(
     began = time.time()
     if quiet:
         show_only_new_warnings()
-    tell(warehouse=str(settings["warehouse"].absolute()))
+    send(warehouse=str(settings["warehouse"].absolute()))
     with (
-        _tried(settings),
+        _recorded(settings),
         _printed(settings, began, as_json=as_json, quiet=quiet) as print_result,
     ):
         _work(settings, began, print_result, prefect=prefect)
@@ -138,7 +138,7 @@ def _run(
 def _printed(
     settings: dict[str, Any], began: float, *, as_json: bool, quiet: bool
 ) -> "AbstractContextManager[Callable[[Summary | Preview], None]]":
-    """What prints the result of the work of the context; see `printed_as_json`."""
+    """Yield the function that prints the result; see `printed_as_json`."""
     if not as_json:
         return _printed_as_text(quiet=quiet)
     from kp_batch.cli.outcome import printed_as_json
@@ -148,7 +148,7 @@ def _printed(
 
 @contextmanager
 def _printed_as_text(*, quiet: bool) -> "Generator[Callable[[Summary | Preview], None]]":
-    """Print a result at once; that of a preview counts at the end, since its report may fail."""
+    """Print a result at once; a preview succeeds only at the end, since its report may fail."""
 
     def print_text(result: "Summary | Preview") -> None:
         from kp_batch.report.run_summary import Summary
@@ -156,20 +156,20 @@ def _printed_as_text(*, quiet: bool) -> "Generator[Callable[[Summary | Preview],
         if not quiet:
             echo_result(_result_text(result))
         if isinstance(result, Summary):
-            tell(printed=True)
+            send(printed=True)
 
     yield print_text
-    tell(printed=True)
+    send(printed=True)
 
 
-def _tried(settings: dict[str, Any]) -> AbstractContextManager[object]:
-    """Leave how a run ends; a preview is none."""
+def _recorded(settings: dict[str, Any]) -> AbstractContextManager[object]:
+    """Record in the warehouse how a run ends, unless it is a preview."""
     if settings.get("preview"):
         return nullcontext()
     from kp_batch.warehouse.last_run import recorded_attempt
 
     warehouse_id = expected_warehouse_id()
-    tell(tries=[datetime.now(UTC).isoformat(timespec="milliseconds"), warehouse_id])
+    send(attempt=[datetime.now(UTC).isoformat(timespec="milliseconds"), warehouse_id])
     return recorded_attempt(settings["warehouse"], warehouse_id)
 
 
@@ -180,11 +180,10 @@ def _work(
     *,
     prefect: bool | None,
 ) -> None:
-    """Run with these settings; if the result cannot be printed, that fails the command at last."""
-    with suppress(ValueError):  # that it is wrong is told with all other faults
-        end_after(
-            parse_duration(settings.get("timeout") or "none")
-        )  # to read the settings may hang
+    """Run with these settings; if the result cannot be printed, fail at the end."""
+    with suppress(ValueError):  # a wrong timeout is reported with all other faults
+        # Reading the settings may hang.
+        end_after(parse_duration(settings.get("timeout") or "none"))
     config = config_of(settings)
     end_after(config.timeout)
     from kp_batch.start import configured_api
@@ -195,7 +194,7 @@ def _work(
         nonlocal fault
         try:
             on_result(result)
-        except (OSError, ResourceError) as error:  # nobody reads it, say: the work goes on
+        except (OSError, ResourceError) as error:  # such as a closed pipe: the work goes on
             fault = error
 
     make_place(config)
@@ -203,15 +202,15 @@ def _work(
     from kp_batch.steps.step import timed
 
     with logged(Layout(config.warehouse).output), timed(began):
-        _tell_of_project(config.warehouse)
+        _report_other_project(config.warehouse)
         start(config, take_result, prefect=under_prefect)
     if fault:
         raise fault
 
 
-def _tell_of_project(warehouse: Path) -> None:
-    if told := settings_from_elsewhere(warehouse):
-        info(told, always=True)
+def _report_other_project(warehouse: Path) -> None:
+    if text := settings_from_elsewhere(warehouse):
+        info(text, always=True)
 
 
 def _result_text(result: "Summary | Preview") -> str:

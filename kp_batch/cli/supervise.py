@@ -1,14 +1,15 @@
-"""Runs a long command in a process of its own, ends it on signals, and clears up after it.
+"""Run a long command in its own process, end it on signals, and clean up after it.
 
-Python handles no signal while a library works, the system kills a process that takes too much
-memory, and a run under Prefect may start a server. So a child does all the work, as if it had been
-started alone, in its own session, with its own temporary folder. The parent waits; on a signal it
-kills the child's process group. That is safe at any moment, since only the swap of manifest.json
-publishes anything. If the parent dies, the child reads the end of a pipe, and does the same.
+Python handles no signal while a library works, the system kills a process that uses too much
+memory, and a run under Prefect may start a server. So a child process does all the work, in its own
+session, with its own temporary folder. The parent waits; on a signal it kills the child's process
+group. That is safe at any moment, since only the swap of manifest.json publishes anything. If the
+parent dies, the child reads the end of a pipe and kills its group itself.
 
 The child's own output goes to the user's streams: see `log`. The output of libraries, and of
-Prefect's server, goes into a file of the temporary folder, or into the log of the warehouse.
-Descendants with process groups of their own, as Ray's, end by themselves when their parent is gone.
+Prefect's server, goes to a file in the temporary folder, or to the log of the warehouse.
+Descendants with their own process groups, such as Ray's, end by themselves when their parent is
+gone.
 """
 
 import json
@@ -43,33 +44,33 @@ from kp_batch.text import format_duration, printable_lines
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.run_result import RunResult, now
 
-# Files of the child's temporary folder: the list of what it would leave elsewhere if it is killed,
-# and the output of libraries, or a link to it.
+# Files in the child's temporary folder: a list of the files that it would leave elsewhere if it is
+# killed, and the output of libraries, or a link to it.
 _LEFTOVERS, _OUTPUT = "left", "printed"
-_LONGEST_S = 1e6  # to wait at once
-_NOTHING: list[int] = []  # that is waited for
+_LONGEST_S = 1e6  # the longest single wait
+_NOTHING: list[int] = []
 Answer = Callable[[RunResult], None]  # see `supervised`
 _PIPES: list[int] = []  # to the supervisor of this process; at most one
-TOLD: dict[str, Any] = {}  # what this process has told it
+SENT: dict[str, Any] = {}  # the facts that this process has sent to it
 
 
-def tell(**facts: Any) -> None:
-    """Tell the supervisor what it cannot know, in values of JSON.
+def send(**facts: Any) -> None:
+    """Send facts to the supervisor, as values of JSON.
 
     Args:
-        facts: the `warehouse` that the command works on; when it `tries` a run, and the id that has
-            to be there; the seconds of its `timeout`, or None; that it has `answered`, where it is
-            to print an object; that its result is `printed`, so that nothing fails it any more; and
-            that it `ends` by itself.
+        facts: `warehouse`, the one that the command works on; `attempt`, the start of a run and the
+            warehouse's expected id; `timeout` in seconds, or None; `answered`, once an object of
+            --json is printed; `printed`, once the result is, so nothing can fail the command any
+            more; `ends`, when the command ends by itself.
     """
-    TOLD.update(facts)
+    SENT.update(facts)
     for pipe in _PIPES:
         with suppress(OSError):
             os.write(pipe, json.dumps(facts).encode() + b"\n")
 
 
 def ending_signals() -> set[signal.Signals]:
-    """The signals that end a command, without those that are ignored, as under nohup."""
+    """Return the signals that end a command, without those that are ignored, as under nohup."""
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return {number for number in ending if signal.getsignal(number) != signal.SIG_IGN}
 
@@ -81,18 +82,18 @@ def print_message(message: str) -> None:
 
 
 def supervised(work: Callable[[], int], *, note: str = "", answer: Answer | None = None) -> int:
-    """Do some work in another process, and return its exit status; it prints why it failed.
+    """Do some work in another process, print why it failed, and return its exit status.
 
     Args:
-        work: what to do.
+        work: the work, which returns an exit status.
         note: the end of the message after a signal.
-        answer: prints the object that the work owes, of how it ended.
+        answer: prints the object of --json, if the work has not done so.
     """
     ending, began = ending_signals(), time.monotonic()
     signals = _noted(ending)
-    (alive, own), (told, tells) = os.pipe(), os.pipe()
+    (alive, own), (received, sending) = os.pipe(), os.pipe()
     folder = Path(tempfile.mkdtemp(prefix="kp-"))
-    _tell_of_another_place(folder)
+    _warn_of_other_folder(folder)
     try:
         pid = os.fork()
     except OSError:
@@ -100,11 +101,11 @@ def supervised(work: Callable[[], int], *, note: str = "", answer: Answer | None
         raise
     if not pid:
         os.close(own)
-        _PIPES.append(tells)
+        _PIPES.append(sending)
         _become_child(folder, alive, ending)
         _exit_child(_status(work))
     os.close(alive)
-    child = _Child(pid, told, began)
+    child = _Child(pid, received, began)
     number = child.wait(signals)
     status = _report(child, number, folder, note, answer)
     _clear(folder)
@@ -112,7 +113,7 @@ def supervised(work: Callable[[], int], *, note: str = "", answer: Answer | None
 
 
 def _noted(ending: Collection[int]) -> int:
-    """Have these signals, and a child's end, noted in a pipe, in place of what they do."""
+    """Write these signals, and a child's end, to a pipe, instead of their usual action."""
     noted, notes = os.pipe()
     os.set_blocking(notes, False)
     signal.set_wakeup_fd(notes)
@@ -126,42 +127,42 @@ class _Child:
 
     Attributes:
         status: how it ended: its exit status, or the negative number of the signal that ended it.
-        told: see `tell`.
+        sent: see `send`.
     """
 
     def __init__(self, pid: int, pipe: int, began: float) -> None:
-        self.pid, self.status, self.told = pid, 0, dict[str, Any]()
+        self.pid, self.status, self.sent = pid, 0, dict[str, Any]()
         self._pipe, self._began, self._rest = pipe, began, b""
         self._started_at = now()
         os.set_blocking(pipe, False)
 
     @property
     def warehouse(self) -> Path | None:
-        """That it works on."""
-        return Path(self.told["warehouse"]) if "warehouse" in self.told else None
+        """The warehouse that it works on."""
+        return Path(self.sent["warehouse"]) if "warehouse" in self.sent else None
 
     @property
     def result(self) -> RunResult:
-        """How far its command is, as far as that is known here."""
+        """The state of its command, as far as it is known here."""
         place = shown(self.warehouse) if self.warehouse else None
         return RunResult.here("running", started_at=self._started_at, warehouse=place)
 
     @property
     def exit_status(self) -> int:
-        """That of its command, where it crashed."""
+        """The exit status of its command, if it crashed."""
         return 128 - self.status if self.status < 0 else self.status or 1
 
     @property
     def _left_s(self) -> float:
-        timeout = self.told.get("timeout")
+        timeout = self.sent.get("timeout")
         left = inf if timeout is None else self._began + timeout - time.monotonic()
         return min(max(left, 0), _LONGEST_S)
 
     def wait(self, signals: int) -> int | None:
-        """Wait for its end, a signal or its timeout, and kill it and all that it has started.
+        """Wait for its end, a signal or its timeout, and kill it and all its descendants.
 
         Returns:
-            The signal that ended it; 0: it was its timeout; None: it has ended before.
+            The signal that ended it; 0 for its timeout; None if it ended before.
         """
         number = None
         while number is None and not self._has_ended():
@@ -185,16 +186,16 @@ class _Child:
         return bool(ended)
 
     def _read(self) -> None:
-        """Read what it has told."""
+        """Read the facts that it has sent."""
         with suppress(BlockingIOError):
             while read := os.read(self._pipe, 1 << 16):
                 *lines, self._rest = (self._rest + read).split(b"\n")
                 for line in lines:
-                    self.told.update(json.loads(line))
+                    self.sent.update(json.loads(line))
 
 
-def _tell_of_another_place(folder: Path) -> None:
-    """Say where temporary files go, if not where TMPDIR has them: that disk may be too small."""
+def _warn_of_other_folder(folder: Path) -> None:
+    """Warn if temporary files do not go to TMPDIR: the other disk may be too small."""
     wanted = os.environ.get("TMPDIR")
     if wanted and os.path.abspath(wanted) != str(folder.parent):  # noqa: PTH100 (as tempfile does)
         print_message(f"warning: TMPDIR is {wanted}, which takes no file: {folder.parent} is used")
@@ -225,7 +226,7 @@ def _end_with_parent(folder: Path, alive: int) -> None:
 
 
 def _status(work: Callable[[], int]) -> int:
-    """Do the work, and print an unforeseen error, too; returns the exit status."""
+    """Do the work, print any error, and return the exit status."""
     try:
         return work()
     except SystemExit as error:
@@ -237,7 +238,7 @@ def _status(work: Callable[[], int]) -> int:
 
 def _exit_child(status: int) -> NoReturn:
     """End the child without the interpreter's shutdown, which takes a tenth of a second."""
-    tell(ends=True)
+    send(ends=True)
     if "prefect" in sys.modules:  # it sends its last logs when the interpreter ends
         sys.exit(status)
     for stream in filter(None, (user_out(), user_err(), sys.stdout, sys.stderr)):
@@ -247,50 +248,50 @@ def _exit_child(status: int) -> NoReturn:
 
 
 def end_after(timeout: timedelta | None) -> None:
-    """Have this command ended so long after its start, whatever it does then; None: never."""
-    tell(timeout=timeout and timeout.total_seconds())
+    """End this command so long after its start, in any case; None for never."""
+    send(timeout=timeout and timeout.total_seconds())
 
 
 def _report(
     child: _Child, number: int | None, folder: Path, note: str, answer: Answer | None
 ) -> int:
-    """Print how the child ended, unless it did so itself; returns the exit status."""
-    if number is None and child.status >= 0 and "ends" in child.told:
+    """Print how the child ended, unless it did so itself, and return the exit status."""
+    if number is None and child.status >= 0 and "ends" in child.sent:
         return child.status
     ended, status = _end(child, number, folder)
-    if "printed" in child.told:
+    if "printed" in child.sent:
         print_message(f"warning: {ended.reason}; the report may be an older one")
         return 0
-    if child.warehouse and "tries" in child.told:
+    if child.warehouse and "attempt" in child.sent:
         from kp_batch.warehouse.last_run import Attempt, record_end
 
         kept = ended  # without what a library printed last, which may quote a trace
         if ended.code == "crash" and ended.reason:
             kept = replace(ended, reason=ended.reason.partition(": ")[0])
-        began, warehouse_id = child.told["tries"]
+        began, warehouse_id = child.sent["attempt"]
         this = Attempt(child.warehouse, RunResult.here("running", started_at=began), warehouse_id)
         record_end(this, child.pid, kept)
-    if answer and "answered" not in child.told:
+    if answer and "answered" not in child.sent:
         answer(ended)
     print_message(f"{ended.reason}{note if number else ''}")
     return status
 
 
 def _end(child: _Child, number: int | None, folder: Path) -> tuple[RunResult, int]:
-    """How the child ended, and the exit status."""
+    """Return how the child ended, and the exit status."""
     if number is None:
         status, (reason, code) = child.exit_status, _crash(child.status, folder)
         return child.result.ended("failed", reason, code), status
     if number:
         reason = f"ended by {_signal_name(number)}{_where(child)}"
         return child.result.ended("stopped", reason, "signal"), 128 + number
-    timeout = format_duration(timedelta(seconds=child.told["timeout"]))
+    timeout = format_duration(timedelta(seconds=child.sent["timeout"]))
     reason = f"the run was not over after --timeout {timeout}, and is ended{_where(child)}"
     return child.result.ended("failed", reason, "timeout"), 1
 
 
 def _where(child: _Child) -> str:
-    """At which step the child was."""
+    """Return the step that the child was in."""
     if child.warehouse is None:
         return ""
     from kp_batch.warehouse.last_run import run_of_process
@@ -300,7 +301,7 @@ def _where(child: _Child) -> str:
 
 
 def _crash(status: int, folder: Path) -> tuple[str, str]:
-    """Why the child ended before its work did, and the code of that."""
+    """Return why the child ended before its work, and the code of the reason."""
     path, details, output = folder / _OUTPUT, "", b""
     with suppress(OSError):
         output = path.read_bytes()
@@ -353,8 +354,8 @@ def _redirect_output(path: Path) -> None:
 def logged(log: Path) -> Generator[None]:
     """Send the output of libraries to the log of a warehouse, which errors then name.
 
-    The new log replaces that of the command before, which may still be at work, only once this
-    command alone writes. Only a supervised command has a log.
+    The new log replaces the old one only when this command is the only writer, since an earlier
+    command may still be running. Only a supervised command has a log.
 
     Raises:
         KpBatchError: the command failed.

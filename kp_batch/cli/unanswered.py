@@ -1,6 +1,7 @@
-"""The object of `run --json` where the run itself cannot print it, as its options are wrong, say.
+"""The object of `run --json` if the run itself cannot print it.
 
-The command prints it where it fails before it is a run, and its supervisor where it is killed.
+The command prints it if it fails before the run begins, such as by wrong options, and its
+supervisor if the run is killed.
 """
 
 from collections.abc import Sequence
@@ -12,11 +13,11 @@ from kp_batch.warehouse.run_result import RunResult
 
 
 def print_unanswered(words: Sequence[str], ended: RunResult) -> None:
-    """Print how a command ended, if it is `run --json`; no error of that counts.
+    """Print how a command ended, if it is `run --json`, and ignore errors of printing.
 
     Args:
-        words: of the command line.
-        ended: how.
+        words: the words of the command line.
+        ended: how the command ended.
     """
     name, *options = words or [""]
     if "--" in options:  # what follows are names

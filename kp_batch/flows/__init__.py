@@ -11,9 +11,9 @@ from kp_batch.errors import SettingError
 from kp_batch.flows.tasks import (
     FLOW,
     logged_to_prefect,
+    recorded_in_flow,
     rescore_in_tasks,
     silence_at_exit,
-    tried_in_flow,
 )
 from kp_batch.imports.import_config import ImportConfig, imports_of, read_imports
 from kp_batch.imports.summary import as_text
@@ -59,7 +59,7 @@ def import_and_rescore(
             more was done; or the run failed.
     """
     silence_at_exit()
-    with timed(), tried_in_flow(config):  # the run's seconds include the imports
+    with timed(), recorded_in_flow(config):  # the run's seconds include the imports
         with logged_to_prefect():
             # All settings first: their faults are reported before any work.
             config = RescoreConfig.read(config)

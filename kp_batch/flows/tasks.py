@@ -105,10 +105,10 @@ def rescore_in_tasks(
             key = f"kp-batch-report-{artifact_name(config.warehouse)}"
             create_markdown_artifact(markdown(data), key)
 
-    with tried_in_flow(parameters), logged_to_prefect():
+    with recorded_in_flow(parameters), logged_to_prefect():
         config = RescoreConfig.read(parameters)
     with (
-        tried_in_flow(config),
+        recorded_in_flow(config),
         logged_to_prefect(str(Layout(config.warehouse).output)),
         timed() as clock,
         timed(caller=_as_tasks(clock)),
@@ -126,7 +126,7 @@ def rescore_in_tasks(
 
 
 @contextmanager
-def tried_in_flow(parameters: object) -> Generator[None]:
+def recorded_in_flow(parameters: object) -> Generator[None]:
     """Leave how a run ends, which may not come as far as to have settings; a preview is none."""
     warehouse = None if _value_of(parameters, "preview") else _warehouse_of(parameters)
     with recorded_attempt(warehouse) if warehouse else nullcontext():
@@ -270,6 +270,14 @@ _RUN_LOG = _RunLog()
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Let Prefect log an error that the user can put right as that, without its traceback."""
-    if record.exc_info and record.exc_info[1] and (told := explain_mendable(record.exc_info[1])):
-        record.msg, record.args, record.exc_info = f"{type(told).__name__}: {told}", (), None
+    if (
+        record.exc_info
+        and record.exc_info[1]
+        and (explained := explain_mendable(record.exc_info[1]))
+    ):
+        record.msg, record.args, record.exc_info = (
+            f"{type(explained).__name__}: {explained}",
+            (),
+            None,
+        )
     return True

@@ -117,13 +117,13 @@ def forget(
         else _forget(warehouse, ids, note, unseen_too=unseen_too)
     )
     # Imported archives, which another warehouse could still read the traces from.
-    held = {name: holds(name, ids) for name in last_config(warehouse).archive}
+    answers = {name: holds(name, ids) for name in last_config(warehouse).archive}
     if not result.reason:
         result = result.ended("done" if result.has_work or result.finishes else "nothing_to_do")
     return replace(
         result,
-        archives=tuple(name for name, is_held in held.items() if is_held),
-        unknown_archives=tuple(name for name, is_held in held.items() if is_held is None),
+        archives=tuple(name for name, is_there in answers.items() if is_there),
+        unknown_archives=tuple(name for name, is_there in answers.items() if is_there is None),
     )
 
 

@@ -1,4 +1,4 @@
-"""Scores one trace at a time, as the live engine does: in sessions, which have their own caches."""
+"""Score one trace at a time, as the live engine does: in sessions, which have their own caches."""
 
 import threading
 import warnings
@@ -26,7 +26,7 @@ from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.novelty.resemblance import Similar, most_similar, similar_row
 from kp_batch.operations.live_cache import Entry, Group, LiveCache
 from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
-from kp_batch.operations.warehouse_cache import StandingCaches
+from kp_batch.operations.warehouse_cache import PublishedCaches
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions, extended_profiles
 from kp_batch.settings import field_of
@@ -42,35 +42,35 @@ _beginning = threading.Lock()
 
 @typed
 class Session:
-    """Scores traces one by one, each against those that came before it; no files are written.
+    """Score traces one by one, each against the traces before it; nothing is written.
 
-    A trace whose `id` is still in the cache takes its own place again: it keeps its time, meets
-    what it met then, and replaces itself. So a cell of a notebook that is run twice, or changed and
-    run again, leaves what running it once does. A trace without `id` is a new one each time, and so
-    is one after which as many came as the cache holds.
+    If the `id` of a trace is still in the cache, the trace takes its old place: it keeps its time,
+    is compared with the same traces as before, and replaces itself. So you can run a cell of a
+    notebook again, or change it and run it again, with the result of running it once. A trace
+    without `id` is always new, and so is one whose `id` has left the cache.
 
-    Several threads may use a session; sessions do not know of each other, but share a model. The
-    vectors of twice as many traces as a cache holds stay in memory, some 2 kB each.
+    Several threads may use a session. Sessions are independent, but share the model. Memory holds
+    the vectors of twice as many traces as the cache, some 2 kB each.
 
-    Of a warehouse, the session has no traces that are dated in the future: its caches hold what
-    came up to now.
+    A session over a warehouse ignores traces dated in the future.
 
     Args:
-        warehouse: a `Warehouse`, its folder, or its URL in a bucket, which stays as it is: the
-            session has its settings and begins with what its cache holds now, or its caches, if
-            it keeps several. None: with an empty cache.
+        warehouse: a `Warehouse`, its folder, or its URL in a bucket, which does not change. The
+            session takes its settings, and begins with what its caches hold now. None for an empty
+            cache.
         embedder: minilm, hashing, none, or any sentence-transformers folder or id.
         precision: float32 or bf16.
-        profiles: weights that replace those of built-in profiles, or are added: a TOML file, or its
-            tables by name; None: those of the warehouse, else the built-in ones.
+        profiles: weights that replace or extend the built-in profiles: a TOML file, or its tables
+            by name; None for those of the warehouse, or else the built-in ones.
         cache_size: how many traces the cache holds.
-        ttl: how long it holds one: `"90m"`, `"12h"`, `"7d"`, `"none"`, or a timedelta.
-        group: of a warehouse of several caches, values that choose one in place of the trace's
-            own, such as `{"host": "a"}`; None for a missing value.
+        ttl: how long a trace stays in the cache: `"90m"`, `"12h"`, `"7d"`, `"none"`, or a
+            timedelta.
+        group: for a warehouse of several caches, values that choose one instead of the trace's own
+            values, such as `{"host": "a"}`; None for a missing value.
 
     Raises:
-        SettingError: a setting is out of its bounds, or one is given that the warehouse has.
-        WarehouseError: it is no warehouse, or nothing was scored there yet.
+        SettingError: a setting is invalid, or the warehouse already has it.
+        WarehouseError: there is no warehouse, or no scores in it.
         EncoderError: the model's files cannot be found.
 
     Examples:
@@ -103,8 +103,8 @@ class Session:
             "profiles": extended_profiles(profiles) if isinstance(profiles, Mapping) else profiles,
         }
         own = {name: value for name, value in given.items() if value is not None}
-        self._standing = _standing(warehouse, own, group or {})
-        self._config = _config(self._standing, own)
+        self._published = _published(warehouse, own, group or {})
+        self._config = _config(self._published, own)
         self._encoder = load_encoder(self._config.embedder, self._config.precision)
         self._settings = CacheSettings(self._config.cache_size, self._config.ttl)
         self._lock = threading.Lock()
@@ -113,23 +113,23 @@ class Session:
 
     @interruptible
     def evaluate(self, trace: Mapping[str, Any], now: datetime | None = None) -> Scored:
-        """Score a trace, which is then in the cache.
+        """Score a trace and add it to the cache.
 
         Args:
-            trace: a reasoning trace as a mapping; `id` and `created_at` are not needed.
-            now: the time at which it comes, the wall clock unless given; a time without a zone is
-                UTC. A trace whose `id` is in the cache keeps the time that it had.
+            trace: a reasoning trace as a mapping; `id` and `created_at` are optional.
+            now: the time of the trace; by default, the wall clock. Without a zone it is UTC. A
+                trace whose `id` is in the cache keeps its old time.
 
         Returns:
-            The score, 0 to 1, is its `score`; it also has what that is made of (`breakdown`), the
-            score under each profile (`by_profile`), and the traces that it resembles (`neighbours`,
-            `max_similarity`), as `kp-batch score --json`.
+            A result with `score`, from 0 to 1; its parts (`breakdown`); the score under each
+            profile (`by_profile`); and the most similar traces (`neighbours`, `max_similarity`), as
+            in `kp-batch score --json`.
 
         Raises:
-            TraceError: the trace cannot be scored; `reasons` holds the codes of all its faults.
+            TraceError: the trace cannot be scored; `reasons` has the codes of all faults.
             EncoderError: the model cannot be loaded.
-            WarehouseError: the tables that its warehouse had when the session began are gone.
-            ValueError: `now` is before the time of a trace that came before.
+            WarehouseError: the tables that the warehouse had when the session began are gone.
+            ValueError: `now` is before the time of an earlier trace.
 
         Examples:
             >>> again = session.evaluate(trace | {"id": "again"})
@@ -151,13 +151,13 @@ class Session:
 
     @interruptible
     def compare_profiles(self, trace: Mapping[str, Any]) -> dict[str, float]:
-        """Score a trace under every current profile, whatever its domain. The cache stays as is.
+        """Score a trace under every current profile. The cache does not change.
 
-        A trace whose `id` is in the cache is scored at its own place, any other one as if it came
-        at the time of the last.
+        A trace whose `id` is in the cache is scored at its place, any other one at the time of the
+        last trace.
 
         Returns:
-            The scores, 0 to 1, by the names of the profiles.
+            The scores, 0 to 1, by profile.
 
         Raises:
             TraceError, EncoderError: as for `evaluate`.
@@ -174,9 +174,9 @@ class Session:
         return self._score(facts, entry.created_at, neighbours).by_profile
 
     def reset(self) -> None:
-        """Forget every trace that was scored, and their times. The model stays loaded.
+        """Forget all traces that were scored, and their times. The model stays loaded.
 
-        Of a warehouse, the cache is what it was when the session began.
+        Over a warehouse, the cache is again what it was when the session began.
 
         Examples:
             >>> session.reset()
@@ -185,7 +185,7 @@ class Session:
             self._forget()
 
     def __repr__(self) -> str:
-        of = f"{self._standing.snapshot.warehouse}, " if self._standing else ""
+        of = f"{self._published.snapshot.warehouse}, " if self._published else ""
         settings = f"{self._config.embedder}, {self._settings.cache_id}"
         return f"Session({of}{settings}, {count_of(self._came, 'trace')})"
 
@@ -196,10 +196,10 @@ class Session:
     def _meet(
         self, facts: pl.DataFrame, moment: datetime, trace_id: str
     ) -> tuple[Entry, Neighbours]:
-        """Compare a trace with what its cache held when it came: at a moment, or once before."""
+        """Compare a trace with its cache at this moment, or at its old place."""
         known, cache = self._place_of(trace_id), self._cache(facts)
         place, time = (known.place, known.created_at) if known else (self._came, moment)
-        met = cache.held(place, time, trace_id, self._known) if self._encoder else []
+        met = cache.traces_at(place, time, trace_id, self._known) if self._encoder else []
         text, digest = facts.select("text", "text_hash").row(0)
         read_before = (entry for entry in (known, *met) if entry and entry.text_hash == digest)
         same = next(read_before, None)
@@ -212,7 +212,7 @@ class Session:
         return entry, (nearby.max_similarity, similar)
 
     def _vector(self, text: str) -> Float32s:
-        """The vector of a text, to which none is similar where there is no encoder."""
+        """Return the vector of a text; without an encoder, a zero vector."""
         return unit(self._encoder.encode([text])[0]) if self._encoder else np.zeros(1, np.float32)
 
     def _keep(self, entry: Entry) -> None:
@@ -228,24 +228,24 @@ class Session:
                 del self._known[gone.trace_id]
 
     def _place_of(self, trace_id: str) -> Entry | None:
-        """The trace of an id as it came before, if its cache still holds it."""
+        """Return the earlier trace of this id, if its cache still holds it."""
         known = self._known.get(trace_id)
         return known if known and self._caches[known.group].has(known) else None
 
     def _group(self, facts: pl.DataFrame) -> Group:
-        return self._standing.told_apart_by(facts) if self._standing else ()
+        return self._published.group_values(facts) if self._published else ()
 
     def _cache(self, facts: pl.DataFrame) -> LiveCache:
-        """The cache of a trace, read from the warehouse where it is the first one of its group."""
+        """Return the cache of a trace; the first of a group reads it from the warehouse."""
         group = self._group(facts)
         if group not in self._caches:
-            before = [*self._entries_before(facts, group)] if self._standing else []
+            before = [*self._entries_before(facts, group)] if self._published else []
             self._caches[group] = LiveCache(self._settings, before)
         return self._caches[group]
 
     def _entries_before(self, facts: pl.DataFrame, group: Group) -> Iterator[Entry]:
-        if self._standing and self._encoder:
-            rows, vectors = self._standing.held(facts, self._encoder.encoder_id)
+        if self._published and self._encoder:
+            rows, vectors = self._published.load(facts, self._encoder.encoder_id)
             columns = rows.select("created_at", "trace_id", "task_domain", "text_hash").rows()
             for place, (row, vector) in enumerate(zip(columns, vectors, strict=True), -len(rows)):
                 created_at, trace_id, domain, digest = row
@@ -260,24 +260,24 @@ class Session:
 
 @typed
 def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> float:
-    """Score one trace against the traces that this process scored before it.
+    """Score a trace against the traces that this process scored before.
 
-    Each call adds the trace's vector to the process's cache (1,000 vectors, no time to live): the
-    same trace again meets itself, and scores less. `reset` empties the cache. Novelty is 0.5 for
-    the first trace, and always where sentence-transformers is not installed. A `Session` has a
-    cache of its own, in which a trace with an id replaces itself.
+    Each call adds the trace's vector to the process's cache (1,000 vectors, no time to live). The
+    same trace scores less the second time, because it is compared with itself. `reset` empties the
+    cache. Novelty is 0.5 for the first trace, and always if sentence-transformers is not installed.
+    A `Session` has its own cache, in which a trace with an id replaces itself.
 
     Args:
-        trace: a reasoning trace as a mapping; id and created_at are not needed.
-        now: the time of the call, the wall clock unless given; a time without a zone is UTC.
+        trace: a reasoning trace as a mapping; `id` and `created_at` are optional.
+        now: the time of the trace; by default, the wall clock. Without a zone it is UTC.
 
     Returns:
-        The score, in 0..1.
+        The score, 0 to 1.
 
     Raises:
-        TraceError: the trace cannot be scored; `reasons` holds the codes of all its faults.
+        TraceError: the trace cannot be scored; `reasons` has the codes of all faults.
         EncoderError: the model cannot be loaded.
-        ValueError: `now` is before an earlier call's.
+        ValueError: `now` is before that of an earlier call.
 
     Examples:
         >>> [round(kp.evaluate_value(trace), 3) for _ in range(2)]
@@ -288,15 +288,15 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
 
 @typed
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
-    """Score a trace under every built-in profile, whatever its domain. The cache stays as it is.
+    """Score a trace under every built-in profile. The cache does not change.
 
-    A trace that `evaluate_value` has scored finds itself there: compare first.
+    Call this before `evaluate_value`, or the trace is compared with itself.
 
     Args:
-        trace: a reasoning trace as a mapping; id and created_at are not needed.
+        trace: a reasoning trace as a mapping; `id` and `created_at` are optional.
 
     Returns:
-        The scores, in 0..1, by the names of the profiles.
+        The scores, 0 to 1, by profile.
 
     Raises:
         TraceError, EncoderError: as for `evaluate_value`.
@@ -309,9 +309,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
 
 
 def reset() -> None:
-    """Forget every trace that `evaluate_value` has scored, and their times, as a new process has.
-
-    The model stays loaded.
+    """Forget all traces that `evaluate_value` scored, and their times. The model stays loaded.
 
     Examples:
         >>> kp.reset()
@@ -320,14 +318,14 @@ def reset() -> None:
 
 
 def _engine() -> Session:
-    """The session of the process, in which no trace has an id."""
+    """Return the session of the process, in which no trace has an id."""
     with _beginning:
         return process_session()
 
 
 @cache
 def process_session() -> Session:
-    """The session of the process, begun with its first trace; see `_engine`."""
+    """Return the session of the process, made for its first trace; see `_engine`."""
     if find_spec("sentence_transformers") is None:
         warnings.warn("sentence-transformers is not installed: every novelty is 0.5", stacklevel=5)
         return Session(embedder="none")
@@ -335,16 +333,16 @@ def process_session() -> Session:
 
 
 def _without_id(trace: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The trace as the live engine takes it; what is no mapping is refused later."""
+    """Return the trace as the live engine takes it; other types are refused later."""
     return {**trace, "id": None} if isinstance(trace, Mapping) else trace
 
 
-def _standing(
+def _published(
     warehouse: str | PathLike[str] | None,
     given: Mapping[str, Any],
     group: Mapping[str, str | None],
-) -> StandingCaches | None:
-    """The caches that a session begins with; None where it begins with an empty one."""
+) -> PublishedCaches | None:
+    """Return the caches that a session begins with; None for an empty one."""
     if warehouse is None:
         if group:
             raise SettingError("group needs a warehouse; name it")
@@ -356,15 +354,15 @@ def _standing(
         )
     folder = Path(folder_of(fspath(warehouse)))
     refresh(folder)
-    return StandingCaches.of(folder, datetime.now(UTC), group)
+    return PublishedCaches.of(folder, datetime.now(UTC), group)
 
 
-def _config(standing: StandingCaches | None, given: Mapping[str, Any]) -> RescoreConfig:
-    """The settings of a session: those of its warehouse, with other weights if they are given."""
+def _config(published: PublishedCaches | None, given: Mapping[str, Any]) -> RescoreConfig:
+    """Return the settings of a session: the warehouse's, with other weights if given."""
     own = RescoreConfig.checked({"warehouse": "", **given}, field_of)
-    if standing is None:
+    if published is None:
         return own
-    return standing.config.model_copy(update={"profiles": own.profiles} if given else {})
+    return published.config.model_copy(update={"profiles": own.profiles} if given else {})
 
 
 def _check_clock(moment: datetime, *earlier: datetime | None) -> None:

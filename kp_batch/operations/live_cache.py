@@ -1,8 +1,8 @@
-"""What a session has scored, in the order in which it came, so that a trace can come once more.
+"""The traces of a session in the order in which they came, so that a trace can come again.
 
-A cell of a notebook is run again and again. So a trace whose id is still in its cache takes its own
-place: it meets those that were before it, and is met by those after it. For that as many traces
-stay as two caches hold: those of the cache, and those that the oldest of them met.
+A cell of a notebook may run again. Then a trace whose id is still in its cache takes its old place:
+it is compared with the traces before it, and those after it are compared with it. So two caches'
+worth of traces stay: those in the cache, and those that the oldest of them was compared with.
 """
 
 from bisect import bisect_left, insort
@@ -19,15 +19,15 @@ Group = tuple[str | None, ...]  # the values that tell one cache from others
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A trace that came."""
+    """A trace of a session."""
 
-    place: int  # among all of its session, whichever their caches; below 0: before it
+    place: int  # among all traces of the session, in any cache; below 0: before the session
     created_at: datetime  # when it came, in UTC
-    trace_id: str  # empty: none, so that it is like no other
+    trace_id: str  # empty: none, so it equals no other
     task_domain: str
     text_hash: str
     vector: Float32s  # a unit or a zero vector
-    group: Group  # whose cache it came into
+    group: Group  # the group of its cache
 
 
 Known = Mapping[str, Entry]  # the traces of a session that have ids
@@ -39,9 +39,9 @@ class LiveCache:
 
     Attributes:
         settings: its size and time to live.
-        before: what it held when the session began, the oldest first; one more, if there was one,
-            since the session may replace one.
-        came: what came since; at most twice the size.
+        before: the traces that it held when the session began, the oldest first, and one more,
+            because the session may replace one.
+        came: the traces since then; at most twice the size.
     """
 
     settings: CacheSettings
@@ -50,17 +50,17 @@ class LiveCache:
 
     @property
     def newest(self) -> datetime | None:
-        """When the last trace before the session came; None if there was none."""
+        """The time of the last trace before the session; None if there was none."""
         return self.before[-1].created_at if self.before else None
 
-    def held(self, place: int, time: datetime, trace_id: str, known: Known) -> list[Entry]:
-        """What it held when the trace of a place came, the oldest first, without that trace.
+    def traces_at(self, place: int, time: datetime, trace_id: str, known: Known) -> list[Entry]:
+        """Return its traces when the trace of a place came, the oldest first, without that trace.
 
         Args:
-            place: of the trace, or that of the next one.
-            time: when the trace came.
-            trace_id: of the trace; empty: it has none.
-            known: by id; a trace from before is not there once its id came again, maybe elsewhere.
+            place: the place of the trace, or that of the next one.
+            time: the time of the trace.
+            trace_id: the id of the trace; empty if it has none.
+            known: traces by id. An older trace does not count once its id came again, in any cache.
         """
         earlier = self.came[: bisect_left(self.came, place, key=_place)]
         entries, ids = list[Entry](), {trace_id} - {""}
@@ -77,11 +77,11 @@ class LiveCache:
         return self.settings.ttl is not None and time - entry.created_at >= self.settings.ttl
 
     def has(self, entry: Entry) -> bool:
-        """Whether it holds a trace now, so that it may come once more."""
+        """Whether it holds a trace now."""
         return any(entry is each for each in self.came[-self.settings.size :])
 
     def add(self, entry: Entry) -> list[Entry]:
-        """Add a trace at its place; returns those that no trace of the cache can have met."""
+        """Add a trace at its place, and return the traces that are no longer needed."""
         insort(self.came, entry, key=_place)
         gone = self.came[: -2 * self.settings.size]
         del self.came[: -2 * self.settings.size]

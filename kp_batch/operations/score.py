@@ -42,7 +42,7 @@ NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
 _ROWS = 256  # scored at once
 _NAME, _ID = 30, 60  # characters
 _SHOWN = ("line", "trace_id", "task_domain", "score", "max_similarity", "message")
-_LOOKED_AT = 16  # lines, to tell what a file is
+_DETECTED_BY = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
 # The greatest similarity to a cache's traces, None where it is empty, and the nearest of these.
@@ -198,7 +198,7 @@ def _refuse_other_kinds(lines: Sequence[bytes]) -> None:
     Raises:
         UnreadableError: says what the file is instead.
     """
-    start = b"".join(lines[:_LOOKED_AT])
+    start = b"".join(lines[:_DETECTED_BY])
     if (kind := kind_of(start)) is PARQUET:
         raise UnreadableError("it is Parquet, not JSON: kp-batch run scores such files")
     next(utf8_lines_of(BytesIO(start)))

@@ -33,7 +33,7 @@ from kp_batch.warehouse.manifest import (
 from kp_batch.warehouse.reasons import RolledBack
 from kp_batch.warehouse.run_result import GOOD, RunResult, later
 
-_LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
+_ATTEMPTS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "check how the last run ended, and whether the nightly job starts"
 _DRY = "check whether the archive still receives traces, and whether runs reject them"
 _SKEW_S = 300.0  # by which the clocks of two machines may differ
@@ -110,13 +110,13 @@ def _looked_at(
     warehouse: Path, now: datetime, warehouse_id: str | None, project: ProjectFile | None
 ) -> WarehouseStatus:
     url = url_of(warehouse)
-    look = partial(_of_bucket, url) if url else _of_folder
-    found = look(warehouse, warehouse_id)
+    find = partial(_of_bucket, url) if url else _of_folder
+    found = find(warehouse, warehouse_id)
     success, newest = found.success, _newest_trace(warehouse, found, now)
     return WarehouseStatus(
         warehouse=shown(warehouse),
-        is_new=found.tried is None and "runs" not in found.published.tables,
-        last_run=found.tried,
+        is_new=found.last_run is None and "runs" not in found.published.tables,
+        last_run=found.last_run,
         last_success=success,
         age_s=_seconds_since(success.finished_at if success else None, now),
         trace_age_s=_seconds_since(newest, now),
@@ -228,7 +228,7 @@ class _Found:
     """What the files, or objects, of a warehouse say."""
 
     published: Manifest  # empty: nothing is
-    tried: RunResult | None
+    last_run: RunResult | None
     success: RunResult | None
 
 
@@ -255,7 +255,7 @@ def _resolved(last: RunResult | None, warehouse: Path) -> RunResult | None:
     """
     if last is None or last.status != "running":
         return last
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         if (holder(warehouse) or {}).get("pid") == last.pid:
             return last
         time.sleep(_BETWEEN_S)
@@ -269,11 +269,11 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     """By three objects, and by this machine's copy, which knows more of its own runs."""
     there, here, manifest = LastRuns.in_bucket(url), LastRuns.read(copy), read_there(copy)
     check_manifest(manifest, copy, warehouse_id)
-    tried = [each for each in (there.last_run, here.last_run) if each]
-    if not (manifest or tried):
+    runs = [each for each in (there.last_run, here.last_run) if each]
+    if not (manifest or runs):
         message = f"{url} is not a warehouse; run an archive first"
         raise WarehouseError(message, code="no_warehouse")
-    last = max(tried, key=lambda each: each.started_at, default=None)
+    last = max(runs, key=lambda each: each.started_at, default=None)
     writer = noticed_writer(store_at(url))
     elsewhere = _elsewhere(copy, writer) if writer else None
     if elsewhere is None or (
@@ -346,14 +346,14 @@ def _last_text(status: WarehouseStatus, now: datetime) -> str:
     if last is None:
         return "none is known, as before this version of kp-batch"
     is_rollback = success and success.rolled_back and success.run_id == last.run_id
-    return f"{'rollback ' if is_rollback else ''}{_tried_text(last, now)}"
+    return f"{'rollback ' if is_rollback else ''}{_last_run_text(last, now)}"
 
 
 def _ago(seconds: float, word: str = "ago") -> str:
     return f"{age(-seconds)} in the future" if seconds < -_SKEW_S else f"{age(seconds)} {word}"
 
 
-def _tried_text(last: RunResult, now: datetime) -> str:
+def _last_run_text(last: RunResult, now: datetime) -> str:
     moment = datetime.fromisoformat(last.finished_at or last.started_at)
     ago = _ago((now - moment).total_seconds())
     by = f"by {last.user} on {last.host}" if last.user else f"on {last.host}"

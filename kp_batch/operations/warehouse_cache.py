@@ -105,7 +105,7 @@ class CacheWindow:
         parts = (read_vectors(self.vectors, places) for places in own.iter_slices(_ROWS))
         return most_similar(vectors, parts, most, without, self.span.start)
 
-    def held(self) -> tuple[pl.DataFrame, Float32s]:
+    def load(self) -> tuple[pl.DataFrame, Float32s]:
         """Its traces, the oldest first: the rows of cache_window.sql, and their vectors.
 
         Raises:
@@ -281,7 +281,7 @@ def scoring(
 
 
 @dataclass(frozen=True)
-class StandingCaches:
+class PublishedCaches:
     """The caches of a warehouse as they stand at a moment, whatever is published later.
 
     Attributes:
@@ -311,12 +311,12 @@ class StandingCaches:
             snapshot.files(name)
         return cls(config, moment, group, snapshot)
 
-    def told_apart_by(self, facts: pl.DataFrame) -> tuple[str | None, ...]:
+    def group_values(self, facts: pl.DataFrame) -> tuple[str | None, ...]:
         """What tells the cache of a trace from others: its values, which are cheap to compare."""
         own = [name for name in self.config.cache_by if name not in self.group]
         return tuple(facts.item(0, name) for name in own)
 
-    def held(self, facts: pl.DataFrame, encoder_id: str) -> tuple[pl.DataFrame, Float32s]:
+    def load(self, facts: pl.DataFrame, encoder_id: str) -> tuple[pl.DataFrame, Float32s]:
         """The traces that a trace's cache holds, and one more, if there is one; see `CacheWindow`.
 
         No time to live counts: it depends on when the trace comes.
@@ -330,18 +330,18 @@ class StandingCaches:
         """
         one_more = CacheSettings(self.config.cache_size + 1, None)
         with (
-            _told_if_gone(self.snapshot),
+            _explaining_if_gone(self.snapshot),
             Staging.temporary() as staging,
             open_snapshot(self.snapshot, staging) as snapshot,
         ):
             groups = _groups(snapshot, facts, self.config.cache_by, self.group)
             caches = Caches(snapshot, encoder_id, one_more, Moment(self.moment))
             [window] = caches.of({*groups}).values()
-            return window.held()
+            return window.load()
 
 
 @contextmanager
-def _told_if_gone(snapshot: PublishedSnapshot) -> Generator[None]:
+def _explaining_if_gone(snapshot: PublishedSnapshot) -> Generator[None]:
     """Say what became of tables that cannot be read any more: no command is there to do it."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""What every call from Python has: settings by their names in Python, and errors for users."""
+"""What all calls from Python share: settings by their names in Python, and errors for users."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,9 +34,9 @@ KEYWORDS = tuple(name for name in RescoreConfig.model_fields if name not in _OTH
 
 
 def show_settings(method: Callable[..., Any], *without: str) -> None:
-    """Have the signature of a method name the settings of a run, in place of `**settings`.
+    """Name the settings of a run in the signature of a method, instead of `**settings`.
 
-    Those that the warehouse keeps have the default None: left out, they stay as they are.
+    Settings that the warehouse keeps have the default None: they stay as they are.
     """
     *own, _ = signature(method).parameters.values()
     fields = RescoreConfig.model_fields.items()
@@ -53,10 +53,10 @@ def show_settings(method: Callable[..., Any], *without: str) -> None:
 
 
 def config_of(values: Mapping[str, Any]) -> RescoreConfig:
-    """The settings of a run by their names in Python.
+    """Return the config of a run, given its settings by their names in Python.
 
     Raises:
-        SettingError: some are unknown, or cannot be; the message lists all.
+        SettingError: some are unknown or invalid; the message lists all.
         ProfileError: a file of profiles has faults.
     """
     given = dict(values)
@@ -71,10 +71,10 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
 
 
 def parsed(parse: Callable[[Any], _Parsed], **argument: Any) -> _Parsed:
-    """The value of an argument, as the command reads its option; None and a timedelta stay.
+    """Parse an argument as the command parses its option; None and a timedelta stay.
 
     Raises:
-        SettingError: it cannot be; the message names the argument.
+        SettingError: the value is invalid; the message names the argument.
     """
     [(name, value)] = argument.items()
     try:
@@ -85,13 +85,13 @@ def parsed(parse: Callable[[Any], _Parsed], **argument: Any) -> _Parsed:
 
 @contextmanager
 def called(*, progress: bool = False) -> Generator[list[str]]:
-    """Work for a caller in Python: what it warns of is in the list, and nothing is printed.
+    """Collect warnings in the yielded list instead of printing them, and explain errors.
 
     Args:
-        progress: whether bars are shown.
+        progress: whether to show progress bars.
 
     Raises:
-        KpBatchError: also where the disk, the network or another program is at fault.
+        KpBatchError: also if the disk, the network or another program is at fault.
     """
     refuse_forked()
     with listening(progress=progress) as warnings:

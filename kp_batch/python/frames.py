@@ -1,8 +1,7 @@
-"""Traces of any kind in, the names of files out: what is no file is written as one of an archive.
+"""Turn traces of any kind into files of an archive, which a run can read.
 
-A frame becomes Parquet, as Polars has its columns. Mappings become JSONL, in which each row has its
-own types; so does a frame with a column that Parquet has no type for. A run reads both, so that
-nothing is read in another way here.
+A frame becomes Parquet, with the columns as Polars has them. Mappings become JSONL, in which each
+row has its own types; so does a frame with a column that Parquet has no type for.
 """
 
 import json
@@ -46,18 +45,18 @@ _AS_JSON: Sequence[tuple[Any, Callable[[Any], Any]]] = (  # the first one counts
 
 
 def take(traces: Any, folder: Path) -> tuple[str, ...] | Path | None:
-    """Take traces of any kind.
+    """Return the files of traces of any kind.
 
     Args:
         traces: see `kp_batch.score`.
-        folder: where the file goes that they are written to.
+        folder: the folder for a file of traces that are not files yet.
 
     Returns:
-        The names of files as they are; of all else the file that has a row for each of theirs, in
-        their order; None where there are none.
+        The names of given files; for other traces, the new file, with a row for each in order; None
+        if there are no traces.
 
     Raises:
-        SettingError: they are of no such kind, or of a type that Polars lacks.
+        SettingError: they are of another kind, or of a type that Polars lacks.
     """
     if isinstance(traces, (str, PathLike)):
         return (fsdecode(traces),)
@@ -73,10 +72,10 @@ def take(traces: Any, folder: Path) -> tuple[str, ...] | Path | None:
 
 
 def lines(traces: Any) -> Iterator[bytes]:
-    """One trace, or traces of any kind but files, as lines of JSON.
+    """Return one trace, or traces of any kind but files, as lines of JSON.
 
     Raises:
-        SettingError: they are of no such kind, or of a type that Polars lacks.
+        SettingError: they are of another kind, or of a type that Polars lacks.
     """
     if isinstance(traces, Mapping):
         return map(_line, [traces])
@@ -94,7 +93,7 @@ def lines(traces: Any) -> Iterator[bytes]:
 
 
 def _frames(traces: Any) -> Iterator[pl.DataFrame] | None:
-    """The rows of a frame, some at a time; None if it is no frame."""
+    """Return the rows of a frame, some at a time; None if it is not a frame."""
     if isinstance(traces, pl.LazyFrame):
         return iter(traces.collect_batches(chunk_size=_ROWS, maintain_order=True))
     if isinstance(traces, pl.DataFrame):
@@ -122,7 +121,7 @@ def _of_arrow(reader: pa.RecordBatchReader) -> Iterator[pl.DataFrame]:
 
 
 def _from_pandas(traces: Any) -> pl.DataFrame | Iterator[Mapping[str, Any]]:
-    """The same as a frame of Polars; of values that have no common type, as mappings."""
+    """Convert to a frame of Polars, or to mappings if values have no common type."""
     names = [*map(str, traces.columns)]
     if len({*names}) < len(names):
         raise SettingError(f"traces has two columns with the same name: {names}; leave one out")
@@ -137,13 +136,13 @@ def _from_pandas(traces: Any) -> pl.DataFrame | Iterator[Mapping[str, Any]]:
 
 
 def _is_of_pandas(traces: object, kind: str) -> bool:
-    """Whether it is of this class of pandas, which need not be installed."""
+    """Whether this is an object of a class of pandas, which need not be installed."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(traces, getattr(pandas, kind))
 
 
 def _take_each(traces: Iterator[Any], folder: Path) -> tuple[str, ...] | Path | None:
-    """Take mappings or paths, of which the first one tells what they are."""
+    """Take mappings or paths; the first one decides which."""
     for first in traces:
         if hasattr(first, "__arrow_c_stream__"):
             raise SettingError(
@@ -207,7 +206,7 @@ def _write_lines(folder: Path, lines: Iterable[bytes]) -> Path | None:
 
 
 def _line(trace: object) -> bytes:
-    """A trace as a line of JSON; of one that JSON cannot hold, why: it is no trace."""
+    """Return a trace as a line of JSON; if JSON cannot hold it, a line that says why."""
     try:
         text = json.dumps(trace, default=_value)
     except (TypeError, ValueError, RecursionError) as error:  # a key, a number, or itself within it
@@ -216,7 +215,7 @@ def _line(trace: object) -> bytes:
 
 
 def _value(value: Any) -> Any:
-    """A value that JSON lacks as one that it has, which is read as the same."""
+    """Convert a value that JSON lacks to one that is read as the same."""
     if type(value).__name__ in _MISSING:
         return None
     kinds = (read for kind, read in _AS_JSON if isinstance(value, kind))
@@ -224,7 +223,7 @@ def _value(value: Any) -> Any:
 
 
 def _without_missing(value: Any) -> Any:
-    """The value with None for what is missing in a frame of pandas, at any depth."""
+    """Replace the missing values of pandas by None, at any depth."""
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
         return {name: _without_missing(item) for name, item in items}

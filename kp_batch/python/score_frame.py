@@ -1,4 +1,4 @@
-"""A frame of traces in, a frame of scores out: `kp_batch.score`, without a warehouse."""
+"""`kp_batch.score`: score a frame of traces, without a warehouse."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -38,20 +38,20 @@ _REJECTED = ("trace_id", "task_domain", "reasons", "message", "raw")
 
 
 class ScoredFrame(pl.DataFrame):
-    """The scores of traces: a frame of polars, with what could not be scored beside it.
+    """The scores of traces: a polars frame, with the rejected rows as an attribute.
 
-    What is made of it, by `filter` or `head` say, is a plain `polars.DataFrame`; pickled, it keeps
-    all. See `score` for its columns.
+    Frames made from it, such as by `filter` or `head`, are plain `polars.DataFrame`s. Pickling
+    keeps the attributes. See `score` for the columns.
 
     Attributes:
-        rejects: a `polars.DataFrame` of the rows without a score, in their order: `row` (as in the
+        rejects: a `polars.DataFrame` of the rows without a score, in order: `row` (as in the
             scores), `trace_id`, `task_domain`, `reasons` (a list of codes), `message` (the same in
-            words), `raw` (the row as JSON; null for a superseded one). Of files that are named, it
-            has `source_file` as well, and those that cannot be read, whose `row` is null.
-        counts: numbers of rows: `rows` (all of them), `accepted` (a score each), `duplicates`
-            (whose trace comes again with the same content), `superseded` (with other content),
-            `rejected` (that cannot be scored).
-        warnings: what to know besides, in sentences, such as that a profile is of no trace.
+            words), `raw` (the row as JSON; null if superseded). For traces from files it also has
+            `source_file`, and a row for each unreadable file, whose `row` is null.
+        counts: numbers of rows: `rows` (all), `accepted` (with a score), `duplicates` (the same
+            trace again), `superseded` (replaced by a later row of the same id), `rejected` (cannot
+            be scored).
+        warnings: sentences about other problems, such as a profile that applies to no trace.
 
     Examples:
         >>> scored = kp.score("archive", embedder="hashing")
@@ -71,7 +71,7 @@ class ScoredFrame(pl.DataFrame):
         counts: Mapping[str, int],
         warnings: Iterable[str] = (),
     ) -> Self:
-        """A frame of scores with its attributes.
+        """Return a frame of scores with its attributes.
 
         Examples:
             >>> best = scored.sort("score").tail(3)
@@ -84,7 +84,7 @@ class ScoredFrame(pl.DataFrame):
 
     @classmethod
     def _from_pydf(cls, py_df: Any) -> pl.DataFrame:
-        """What Polars makes of it has no rejects of its own: a plain frame."""
+        """Let Polars' methods return plain frames, without rejects."""
         return pl.DataFrame._from_pydf(py_df)  # noqa: SLF001 (its own name for this)
 
     def __copy__(self) -> Self:
@@ -105,7 +105,7 @@ class ScoredFrame(pl.DataFrame):
         return f"<div>{lines}</div>{super()._repr_html_(**options)}"
 
     def _summary(self) -> list[str]:
-        """How many rows have a score, why others have none, and what is warned of."""
+        """How many rows have a score, why others have none, and the warnings."""
         if not self.counts:  # it is made by Polars
             return []
         scored, rows, duplicates = (
@@ -132,46 +132,46 @@ def score(  # noqa: PLR0913 (the settings of a run)
     threshold: float = 0.75,
     progress: bool = False,
 ) -> ScoredFrame:
-    """Score traces as a run scores an archive of them: each as at its own time. Nothing is kept.
+    """Score traces as a run does, each as at its own time, without a warehouse.
 
-    The traces are replayed in the order of `(created_at, id)` through a cache of vectors, which is
-    empty at first::
+    The traces pass, ordered by `(created_at, id)`, through a cache of vectors that begins empty::
 
-        novelty = 1 - max(0, greatest cosine similarity to the vectors in the cache), at most 1,
-                  and 0.5 where the cache is empty, or there is no embedder
+        novelty = 1 - max(0, greatest cosine similarity to a vector in the cache)
+                  (0.5 if the cache is empty or there is no embedder)
         score   = complexity * wC + novelty * wN + tool_diversity * wD + outcome_confidence * wO
 
-    with the weights of its profile, and then the overrides. The result equals, to the bit, that of
-    a run over one file with these rows: of several rows with one id the last one counts.
+    The weights are those of the trace's profile. The overrides follow. The result equals, to the
+    bit, that of a run over one file with these rows. If several rows have the same id, the last one
+    counts.
 
     Args:
-        traces: with the fields of a row of an archive, in its nesting (`metadata.created_at`,
-            `steps`, ...): a frame of polars, lazy or not, or of pandas; a table, batch or reader of
-            pyarrow, or anything with `__arrow_c_stream__`; mappings, such as a list of dicts; or
-            the path of a file or folder, a glob or a URL, or a list of these.
+        traces: rows with the fields of an archive, nested as there (`metadata.created_at`, `steps`,
+            ...): a polars or pandas frame, also lazy; a pyarrow table, batch or reader, or anything
+            with `__arrow_c_stream__`; mappings, such as a list of dicts; or a path of a file or
+            folder, a glob, a URL, or a list of these.
         embedder: `minilm`, `hashing`, `none`, or a sentence-transformers folder or id.
-        precision: in which a model computes: `float32` or `bf16`.
-        profiles: weights that replace those of built-in profiles, or are added: a TOML file, or its
-            tables by name; None: the built-in ones.
-        cache_size: vectors that the cache holds, 1 or more.
-        ttl: their time to live, such as `"7d"`, or a `timedelta` of whole seconds; None: no limit.
-        cache_by: whose traces share a cache, such as `"agent_id"`, or names in a list; None: all
-            of them.
+        precision: how the model computes: `float32` or `bf16`.
+        profiles: weights that replace or extend the built-in profiles: a TOML file, or its tables
+            by name; None for the built-in ones.
+        cache_size: how many vectors the cache holds, at least 1.
+        ttl: how long a vector stays in the cache, such as `"7d"`, or a `timedelta` of whole
+            seconds; None for no limit.
+        cache_by: which traces share a cache, such as `"agent_id"`, or a list of names; None for
+            all.
         threshold: the score that traces must reach, 0 to 1.
-        progress: whether bars are shown, in a notebook or on stderr.
+        progress: whether to show progress bars, in a notebook or on stderr.
 
     Returns:
-        A row for each trace with a score, in the order of the replay. `row` is its place in
-        `traces`, from 0, as of `with_row_index`; of files, beside `source_file`. `created_at` is in
-        UTC, in microseconds; `complexity`, `novelty`, `tool_diversity`, `outcome_confidence`,
-        `composite` and `score` are from 0 to 1, `max_similarity` from -1 to 1, `nearest_age_s` in
-        seconds. The others are those of the view `scores`, but for `run_id`. See `ScoredFrame` for
-        what was rejected.
+        A row for each scored trace, in the order of the replay. `row` is its position in `traces`,
+        from 0; for files, the position in `source_file`. `created_at` is in UTC, in microseconds.
+        `complexity`, `novelty`, `tool_diversity`, `outcome_confidence`, `composite` and `score` are
+        from 0 to 1, `max_similarity` from -1 to 1, `nearest_age_s` in seconds. The other columns
+        are those of the view `scores`, without `run_id`. `ScoredFrame` has the rejected rows, too.
 
     Raises:
-        SettingError: a setting cannot be, or `traces` is of no such kind.
+        SettingError: a setting is invalid, or `traces` is of another kind.
         ProfileError: the profiles have faults.
-        ArchiveError: a column is missing or of a wrong type, or no file is at a path.
+        ArchiveError: a column is missing or of a wrong type, or a path has no file.
         EncoderError: the model cannot be loaded.
 
     Examples:
@@ -222,7 +222,7 @@ def score(  # noqa: PLR0913 (the settings of a run)
 
 
 def _check_given(settings: Mapping[str, object]) -> None:
-    """Refuse None where it means nothing, which would be taken as left out.
+    """Refuse None for settings in which it has no meaning.
 
     Raises:
         SettingError: a setting is None.
@@ -234,13 +234,13 @@ def _check_given(settings: Mapping[str, object]) -> None:
 
 
 def _nothing() -> ScoredRows:
-    """The scores of no rows."""
+    """Return the scores of no rows."""
     scores = pl.DataFrame(schema={**SCORES, "row": pl.Int64})
     return ScoredRows(scores, REJECTS.to_frame(), dict.fromkeys(_COUNTED, 0))
 
 
 def _without_names(rows: ScoredRows) -> ScoredRows:
-    """The same, where no message names the file that a frame was written to, nor its lines."""
+    """Take the temporary file's name and lines out of messages."""
     last = rows.scores.select("trace_id", last="row")
     rejects = rows.rejects.join(last, on="trace_id", how="left", maintain_order="left")
     messages = map(_message, rejects.select("reasons", "message", "row", "last").iter_rows())
@@ -273,7 +273,7 @@ def _framed(
 
 
 def _warming_up(config: RescoreConfig) -> pl.Expr:
-    """Whether a trace's cache had not held its size yet, as the view `scores` has it."""
+    """Whether a trace's cache was not full yet, as in the view `scores`."""
     if config.embedder == "none":
         return pl.lit(value=False)
     warming_up = pl.col("cached_vectors") < config.cache_size

@@ -18,12 +18,12 @@ from kp_batch.warehouse.bucket.location import folder_of
 class Warehouse(RunMethods, AnswerMethods, TraceMethods, HistoryMethods, UpkeepMethods):
     """A warehouse: a folder of scored tables, or its URL in a bucket.
 
-    It need not be there: the first `run` makes it. All is done in this process, and nothing is
-    printed; every method raises a `KpBatchError` where it fails.
+    The first `run` creates it. All work is done in this process, and nothing is printed. Every
+    method raises a `KpBatchError` if it fails.
 
     Args:
-        place: the folder, or the URL.
-        progress: whether bars are shown, in a notebook or on stderr.
+        place: the folder or URL.
+        progress: whether to show progress bars, in a notebook or on stderr.
 
     Examples:
         >>> wh.scores().select(pl.len(), pl.mean("score").round(3)).collect().rows()
@@ -35,14 +35,14 @@ class Warehouse(RunMethods, AnswerMethods, TraceMethods, HistoryMethods, UpkeepM
 class Project(Warehouse):
     """The warehouse of a project, whose file has its archive, its settings and its limits.
 
-    The file is read at each call, so that what is changed in it holds from then on.
+    Each call reads the file again, so changes of the file take effect at the next call.
 
     Args:
         file: a kp_batch.toml.
-        progress: as of `Warehouse`.
+        progress: see `Warehouse`.
 
     Raises:
-        SettingError: the file is missing or has faults, or names no warehouse.
+        SettingError: the file is missing or has faults, or does not name a warehouse.
 
     Examples:
         >>> project = kp.Project()

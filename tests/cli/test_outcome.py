@@ -149,7 +149,7 @@ def test_a_preview_is_told_as_printed_once_its_report_is_written(
     monkeypatch.setattr("kp_batch.operations.preview.preview", preview)
 
     def tell(**facts: Any) -> None:
-        supervise.tell(**facts)
+        supervise.send(**facts)
         calls.extend({*facts} & {"printed"})
 
     for module in ("run", "outcome"):

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.process
 HEAD = """
 import json, os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
-from kp_batch.cli.supervise import end_after, logged, supervised, tell
+from kp_batch.cli.supervise import end_after, logged, send, supervised
 from kp_batch.files import temporary_sibling
 from kp_batch.log import echo
 def kill(number):
@@ -111,7 +111,7 @@ LATE = "the run was not over after --timeout 1s, and is ended"
             f"kp-batch: {LATE}\n",
         ),
         (
-            "end_after(SECOND); tell(printed=True); time.sleep(600)",
+            "end_after(SECOND); send(printed=True); time.sleep(600)",
             0,
             f"kp-batch: warning: {LATE}; the report may be an older one\n",
         ),
@@ -146,12 +146,12 @@ def test_what_is_not_over_in_time_is_ended_whatever_it_does(
             "kp-batch: the working process ended by SIGTERM: two\n",
         ),
         (
-            "tell(printed=True); kill(9)",
+            "send(printed=True); kill(9)",
             0,
             KILLED.format("warning: ", "").replace("\n", "; the report may be an older one\n"),
         ),
         (
-            "tell(printed=True); os._exit(1)",
+            "send(printed=True); os._exit(1)",
             0,
             ITSELF.format(1)
             .replace("kp-batch: ", "kp-batch: warning: ")
@@ -169,7 +169,7 @@ def test_how_a_child_ended_is_reported(
 @pytest.mark.telling
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_after_the_result_was_printed_is_a_warning(number: signal.Signals) -> None:
-    work = f"echo('done'); tell(printed=True); os.kill(os.getppid(), {number}); time.sleep(600)"
+    work = f"echo('done'); send(printed=True); os.kill(os.getppid(), {number}); time.sleep(600)"
     warning = f"kp-batch: warning: ended by {number.name}; the report may be an older one\n"
     assert done(work) == (0, "done\n", warning)
 
@@ -181,15 +181,15 @@ def test_a_signal_after_the_result_was_printed_is_a_warning(number: signal.Signa
         ("kill(9)", 137, "failed killed", KILLED.format("", "").removeprefix("kp-batch: ")),
         ("os._exit(4)", 4, "failed crash", ITSELF.format(4).removeprefix("kp-batch: ")),
         ("os.kill(os.getppid(), 15); time.sleep(9)", 143, "stopped signal", "ended by SIGTERM\n"),
-        ("tell(printed=True); kill(9)", 0, "", ""),
-        ("tell(answered=True); kill(9)", 137, "", ""),
+        ("send(printed=True); kill(9)", 0, "", ""),
+        ("send(answered=True); kill(9)", 137, "", ""),
         ("return 1", 1, "", ""),
     ],
 )
 def test_the_object_that_a_killed_child_owes_is_printed_with_the_reason(
     work: str, status: int, how: str, reason: str
 ) -> None:
-    returned, out, _ = done(f"tell(warehouse='/wh'); {work}", "--json")
+    returned, out, _ = done(f"send(warehouse='/wh'); {work}", "--json")
     assert returned == status
     assert len(out.splitlines()) == bool(how)
     for ending in map(json.loads, out.splitlines()):

@@ -1,4 +1,4 @@
-"""What is published as frames, charts and pages."""
+"""Published tables and answers as frames, charts and pages."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,14 +19,14 @@ class AnswerMethods(Place):
     """Read the tables, and ask questions."""
 
     def scores(self, as_of: str | None = None) -> pl.LazyFrame:
-        """One row a trace: its four dimensions, its score, and why it was novel or not.
+        """Return a row for each trace: its dimensions, its score, and what it resembled.
 
         Args:
-            as_of: the table as that run left it: its id, the beginning of it, latest, previous, a
-                time, or candidate. None: as it is published now.
+            as_of: the run that left the table: an id or its beginning, latest, previous, a time, or
+                candidate; None for the table as it is published now.
 
         Returns:
-            The view `scores`; times in UTC. Runs after this call change nothing of it.
+            The view `scores`, with times in UTC. Later runs do not change the frame.
 
         Examples:
             >>> by_domain = wh.scores().group_by("task_domain").agg(pl.mean("score").round(3))
@@ -38,10 +38,10 @@ class AnswerMethods(Place):
         return self._table("scores", as_of)
 
     def rejects(self, as_of: str | None = None) -> pl.LazyFrame:
-        """One row for each row or file that could not be scored, with all reasons.
+        """Return a row for each rejected row or file, with all reasons.
 
         Args:
-            as_of: as of `scores`.
+            as_of: see `scores`.
 
         Examples:
             >>> wh.rejects().select("source_file", "reasons", "message").collect().rows()
@@ -50,10 +50,10 @@ class AnswerMethods(Place):
         return self._table("rejects", as_of)
 
     def profiles(self, as_of: str | None = None) -> pl.LazyFrame:
-        """The weights of every profile.
+        """Return the weights of every profile.
 
         Args:
-            as_of: as of `scores`.
+            as_of: see `scores`.
 
         Examples:
             >>> wh.profiles().filter(pl.col("name") == "code").select("novelty").collect().rows()
@@ -62,10 +62,10 @@ class AnswerMethods(Place):
         return self._table("profiles", as_of)
 
     def files(self, as_of: str | None = None) -> pl.LazyFrame:
-        """The ledger: one row for each file that was ever read.
+        """Return the ledger: a row for each file that was ever read.
 
         Args:
-            as_of: as of `scores`.
+            as_of: see `scores`.
 
         Examples:
             >>> wh.files().select(pl.len(), pl.sum("rows")).collect().rows()
@@ -74,10 +74,10 @@ class AnswerMethods(Place):
         return self._table("files", as_of)
 
     def distributions(self, as_of: str | None = None) -> pl.LazyFrame:
-        """How the scores of each domain were distributed when each run had ended.
+        """Return the distribution of each domain's scores after each run.
 
         Args:
-            as_of: as of `scores`.
+            as_of: see `scores`.
 
         Examples:
             >>> of_code = wh.distributions().filter(pl.col("task_domain") == "code")
@@ -87,11 +87,11 @@ class AnswerMethods(Place):
         return self._table("distributions", as_of)
 
     def sql(self, query: str, as_of: str | None = None) -> pl.DataFrame:
-        """The answer to a query of the views, in DuckDB's SQL.
+        """Query the views in DuckDB's SQL.
 
         Args:
-            query: one question; statements before it may prepare it.
-            as_of: as of `scores`.
+            query: a query; other statements may come before it.
+            as_of: see `scores`.
 
         Examples:
             >>> means = "FROM means_by('task_domain', ['score'])"
@@ -107,15 +107,15 @@ class AnswerMethods(Place):
     def ask(
         self, question: str, *values: Any, as_of: str | None = None, **named: Any
     ) -> pl.DataFrame:
-        """The answer to one of the named questions; see `questions`.
+        """Answer a named question; see `questions`.
 
         Args:
-            question: its name.
-            values: of its parameters, in their order. Columns, measures and runs are texts, or
+            question: the name of the question.
+            values: the values of its parameters, in order. Columns, measures and runs are texts or
                 lists of texts: `wh.ask("means_by", ["task_domain", "agent_id"], ["score"])`; a
                 condition is SQL.
-            as_of: as of `scores`.
-            named: further values, by their names.
+            as_of: see `scores`.
+            named: further values, by the names of their parameters.
 
         Examples:
             >>> wh.ask("near_repeats", 0.99).height
@@ -130,7 +130,7 @@ class AnswerMethods(Place):
             return ask(snapshot, question, values, named)
 
     def questions(self) -> pl.DataFrame:
-        """The named questions: group, name, call with its parameters, comment, example.
+        """Return the named questions: group, name, call with its parameters, comment, example.
 
         Examples:
             >>> wh.questions().filter(pl.col("name") == "near_repeats")["call"].item()
@@ -141,10 +141,10 @@ class AnswerMethods(Place):
         return pl.DataFrame(questions())
 
     def report(self, format: Literal["html", "markdown"] = "html") -> str:  # noqa: A002 (the option's name)
-        """The report on the scores: one page, or its words and numbers.
+        """Return the report on the scores: one page, or its text and numbers as markdown.
 
         Args:
-            format: html is a page that needs nothing else.
+            format: `html` is a page that needs no other files.
 
         Examples:
             >>> wh.report("markdown").splitlines()[0]
@@ -158,12 +158,12 @@ class AnswerMethods(Place):
             return report(folder, format)
 
     def chart(self, name: str, domain: str | None = None) -> "ChartType":
-        """A chart of the report in Altair, with its rows: to show, to save, or to change.
+        """Return a chart of the report in Altair, with its rows.
 
         Args:
-            name: scores_by_domain, scores_by_agent, scores_by_week, ...; the error of an
-                unknown one lists all.
-            domain: of which it is; None: of all together.
+            name: scores_by_domain, scores_by_agent, scores_by_week, ...; for an unknown name, the
+                error lists all.
+            domain: the domain to show; None for all together.
 
         Examples:
             >>> chart = wh.chart("scores_by_week", domain="code")

@@ -1,4 +1,4 @@
-"""What became of runs, and how a warehouse fares."""
+"""Results of runs, and the state of a warehouse."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -24,10 +24,10 @@ class HistoryMethods(Place):
     """Look at the runs, and check what they left."""
 
     def runs(self) -> pl.DataFrame:
-        """The runs, the last one first: what each changed, or why it failed.
+        """Return the runs, the newest first: what each changed, or why it failed.
 
-        `kept` is as-of where its tables can be read, and rollback where they can be published
-        again, too.
+        In the column `kept`, as-of means that `as_of` can read the tables of the run, and rollback
+        that a rollback can also publish them again.
 
         Examples:
             >>> wh.runs().select("status", "note").rows()
@@ -43,12 +43,12 @@ class HistoryMethods(Place):
             return frame_answer(connection, RUNS)
 
     def compare(self, before: str, after: str, *, force: bool = False) -> "Comparison":
-        """Tell how the scores moved from one run to another, and what moved them.
+        """Compare the scores of two runs, and show what changed them.
 
         Args:
-            before: the earlier run, named as of `scores`.
-            after: the later one.
-            force: compare different encoders or formulas, too.
+            before: the earlier run; see `as_of` of `scores`.
+            after: the later run.
+            force: compare even if encoders or formulas differ.
 
         Examples:
             >>> comparison = wh.compare("previous", "latest")
@@ -63,12 +63,12 @@ class HistoryMethods(Place):
             return compare(folder, before, after, force=force)
 
     def crossed(self, before: str, after: str, *, force: bool = False) -> pl.DataFrame:
-        """The traces that crossed the threshold from one run to another.
+        """Return the traces that crossed the threshold from one run to another.
 
         Args:
-            before: as of `compare`.
-            after: likewise.
-            force: likewise.
+            before: see `compare`.
+            after: see `compare`.
+            force: see `compare`.
 
         Examples:
             >>> wh.crossed("previous", "latest").select("task_domain", "crossed").head(2).rows()
@@ -82,13 +82,13 @@ class HistoryMethods(Place):
         return frames[0]
 
     def audit(self, run: str | None = None) -> "AuditResults":
-        """Run the audits that the warehouse keeps.
+        """Run the warehouse's audits.
 
         Args:
-            run: over what it left, named as of `scores`; None: over what is published.
+            run: the run that left the tables to audit; see `as_of` of `scores`.
 
         Raises:
-            AuditError: one fails; `results` has all.
+            AuditError: an audit fails; `results` has all results.
 
         Examples:
             >>> wh.audit().to_polars().select("name", "state").rows()
@@ -105,15 +105,15 @@ class HistoryMethods(Place):
     def verify(
         self, *, sample: int = 100, seed: int | None = None, embed: bool = True
     ) -> "Verification":
-        """Compute some traces from scratch, from their files, and compare.
+        """Score some traces again, from their files, and compare with what is published.
 
         Args:
-            sample: how many traces, drawn by chance.
-            seed: draws the same ones again; None: others each time.
-            embed: embed their texts again, too.
+            sample: how many traces to draw at random.
+            seed: the same seed draws the same traces; None for a new one.
+            embed: whether to embed their texts again, too.
 
         Raises:
-            KpBatchError: any differs, or no file of them is there as it was.
+            KpBatchError: a trace differs, or none of their files is unchanged.
 
         Examples:
             >>> found = wh.verify(sample=5, seed=1)
@@ -129,11 +129,11 @@ class HistoryMethods(Place):
     def status(
         self, *, max_age: Duration | None = None, max_trace_age: Duration | None = None
     ) -> "WarehouseStatus":
-        """Tell how the last run ended, when one was last done, and which warnings are open.
+        """Return how the last run ended, when one last succeeded, and the open warnings.
 
         Args:
-            max_age: fail if the last success is longer ago, as "26h", or there is none.
-            max_trace_age: fail if the newest trace is older, as "3d", or there is none.
+            max_age: fail if the last success is older than this, such as "26h", or missing.
+            max_trace_age: fail if the newest trace is older than this, such as "3d", or missing.
 
         Examples:
             >>> success = wh.status(max_age="26h").last_success
@@ -149,7 +149,7 @@ class HistoryMethods(Place):
             return found
 
     def settings(self) -> "CurrentSettings":
-        """What the next run computes scores with, where it takes it from, and which run set it.
+        """Return the settings of the next run, where each comes from, and which run set it.
 
         Examples:
             >>> wh.settings().to_polars().filter(name="cache_size")["value"].item()

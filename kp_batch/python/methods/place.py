@@ -1,4 +1,4 @@
-"""Where a warehouse is, and what all its methods begin with."""
+"""The place of a warehouse, and what all its methods begin with."""
 
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_TOLD: ContextVar[list[str] | None] = ContextVar("told", default=None)  # see `_as_call`
+_WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)  # see `_as_call`
 
 
 def _as_call(method: Callable[P, R]) -> Callable[P, R]:
-    """Have Ctrl-C end a method, and warn its caller of what no result has."""
+    """Let Ctrl-C end a method, and warn its caller of what the result does not contain."""
 
     @wraps(method)
     def called_by_user(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _TOLD.get() is not None:  # by another method
+        if _WARNINGS.get() is not None:  # by another method
             return method(*args, **kwargs)
-        told: list[str] = []
-        token = _TOLD.set(told)
+        texts: list[str] = []
+        token = _WARNINGS.set(texts)
         try:
             return interruptible(method)(*args, **kwargs)
         finally:
-            _TOLD.reset(token)
-            for text in told:
+            _WARNINGS.reset(token)
+            for text in texts:
                 warnings.warn(text, stacklevel=3)  # of who calls what `typed` makes of it
 
     return called_by_user
@@ -50,9 +50,9 @@ def _as_call(method: Callable[P, R]) -> Callable[P, R]:
 
 @typed
 class Place:
-    """A warehouse's place, and the project that it is of, if it is of one.
+    """The place of a warehouse, and its project, if there is one.
 
-    All public methods of what is made of it are calls: see `_as_call`.
+    All public methods of subclasses are calls: see `_as_call`.
     """
 
     def __init_subclass__(cls) -> None:
@@ -69,12 +69,12 @@ class Place:
         return f"{type(self).__name__}({shown(self._folder)!r})"
 
     def __fspath__(self) -> str:
-        """Its folder: what takes that, such as a `Session`, takes a warehouse as well."""
+        """The folder of the tables, so that a warehouse can be passed as a path."""
         return str(self._folder)
 
     @property
     def _folder(self) -> Path:
-        """Of the tables; of a bucket that of its copy, which depends on the environment."""
+        """The folder of the tables; for a bucket, of its copy, which depends on the environment."""
         return Path(folder_of(self._place))
 
     @property
@@ -108,12 +108,12 @@ class Place:
         from kp_batch.warehouse.bucket.mirror import refresh
         from kp_batch.warehouse.manifest import check_identity
 
-        with self._called() as told:
+        with self._called() as texts:
             refresh(self._folder)
             check_identity(self._folder, self._warehouse_id)
             yield self._folder
-        if (of_call := _TOLD.get()) is not None:
-            of_call += told
+        if (of_call := _WARNINGS.get()) is not None:
+            of_call += texts
 
     @contextmanager
     def _snapshot(self, as_of: str | None) -> Generator["PublishedSnapshot"]:

@@ -19,18 +19,18 @@ from kp_batch.python.methods.place import Place
 
 @typed
 class RunMethods(Place):
-    """Run, and tell what a run would do."""
+    """Run, and show what a run would do."""
 
     def run(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> Summary:
         """Rescore an archive: Parquet or JSONL files, folders, globs or URLs.
 
         Args:
-            archive: paths, or lists of them; left out, that of the project, or of the last run.
+            archive: paths, or lists of paths; by default, the project's, or the last run's.
             prefect: whether to run as a Prefect flow.
-            settings: what is left out stays as the warehouse has it.
+            settings: settings that you leave out stay as the warehouse has them.
 
         Raises:
-            KpBatchError: it failed, and published no scores.
+            KpBatchError: the run failed and published no scores.
 
         Examples:
             >>> wh.run("archive").status
@@ -43,16 +43,16 @@ class RunMethods(Place):
         return cast("Summary", self._start(archive, settings, prefect=prefect))
 
     def preview(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> Preview:
-        """Do all the work of a run and publish nothing: how the scores would move.
+        """Do all the work of a run but publish nothing: show how the scores would change.
 
         Args:
-            archive: as of `run`.
-            prefect: likewise.
-            settings: likewise.
+            archive: see `run`.
+            prefect: see `run`.
+            settings: see `run`.
 
         Raises:
-            AuditError: audits would refuse it; `results` has what they found.
-            KpBatchError: it would fail.
+            AuditError: audits would refuse the run; `results` has what they found.
+            KpBatchError: the run would fail.
 
         Examples:
             >>> code = kp.load_profiles().as_json()["code"]
@@ -67,11 +67,11 @@ class RunMethods(Place):
         return cast("Preview", self._start(archive, settings, preview=True, prefect=prefect))
 
     def plan(self, *archive: Archive, **settings: Setting) -> "PlanDescription":
-        """Tell what a run would do, and why; nothing changes.
+        """Show what a run would do, and why. Changes nothing.
 
         Args:
-            archive: as of `run`.
-            settings: likewise.
+            archive: see `run`.
+            settings: see `run`.
 
         Examples:
             >>> plan = wh.plan(ttl="1d")
@@ -91,15 +91,15 @@ class RunMethods(Place):
         ttl: Duration | Sequence[Duration | None] = (),
         threshold: float | Sequence[float] = (),
     ) -> "Sweep":
-        """Tell what other caches and thresholds would do to the scores; nothing changes.
+        """Show what other caches and thresholds would do to the scores. Changes nothing.
 
-        Every combination is compared with the current one; what is left out stays as it is.
+        Compares every combination with the current settings. Settings that you leave out stay.
 
         Args:
-            cache_by: whose traces share a cache; None: all of them.
-            cache_size: vectors.
-            ttl: times to live, such as "12h"; None: no limit.
-            threshold: thresholds.
+            cache_by: which traces share a cache; None for all.
+            cache_size: how many vectors the cache holds.
+            ttl: how long a vector stays in the cache, such as "12h"; None for no limit.
+            threshold: the score that traces must reach, 0 to 1.
 
         Examples:
             >>> sweep = wh.sweep(cache_size=[50, 1000]).variants.to_polars()
@@ -127,14 +127,14 @@ class RunMethods(Place):
         from kp_batch.start import make_place, start
 
         results: list[Summary | Preview] = []
-        with self._called() as told:
+        with self._called() as texts:
             config = self._config(archive, settings, preview=preview)
             make_place(config)
             start(config, results.append, prefect=prefect)
             result = results[-1]
             if isinstance(result, Summary):
                 result = with_all_domains(config.warehouse, result)
-            return replace(result, warnings=tuple(told))
+            return replace(result, warnings=tuple(texts))
 
 
 show_settings(RunMethods.run)

@@ -1,4 +1,4 @@
-"""Single traces, old and new, and what they resemble."""
+"""Single traces, old and new, and the traces that they resemble."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -25,11 +25,11 @@ class TraceMethods(Place):
     """Explain, compare and score traces."""
 
     def explain(self, trace: str, *, candidate: bool = False) -> "Explanation":
-        """Explain the score of a trace, and which traces it resembled.
+        """Explain the score of a trace, and show which traces it resembled.
 
         Args:
-            trace: its id, or the beginning of it.
-            candidate: the score that the last run did not publish.
+            trace: an id or its beginning.
+            candidate: whether to explain the score of the candidate.
 
         Examples:
             >>> found = wh.explain("5e14f46f")
@@ -51,12 +51,12 @@ class TraceMethods(Place):
     def similar(self, trace: Trace | Iterable[Trace], *, top: int = 10) -> "SimilarLines": ...
 
     def similar(self, trace: str | Traces, *, top: int = 10) -> "SimilarTraces | SimilarLines":
-        """Find the traces of the whole archive, earlier and later, that one resembles most.
+        """Find the traces of the whole archive, earlier and later, that are most similar to one.
 
         Args:
-            trace: an id or the beginning of one; or a new trace, or several, which give a list with
-                `to_polars`.
-            top: how many are listed at the most.
+            trace: an id or its beginning; or one or several new traces, for which the result is a
+                list with `to_polars`.
+            top: the maximum number of similar traces.
 
         Examples:
             >>> near = wh.similar("5e14f46f", top=2).nearest.to_polars()
@@ -80,16 +80,17 @@ class TraceMethods(Place):
         at: datetime | None = None,
         group: Mapping[str, str | None] | None = None,
     ) -> "ScoredLines":
-        """Score new traces, each as if it came next; the warehouse stays as it is.
+        """Score new traces, each as if it came next. Writes nothing.
 
         Args:
-            traces: one, or several, or a frame of them.
-            profiles: the weights; None: those of the warehouse.
-            at: when they come; None: now.
-            group: values that choose their caches, in place of their own.
+            traces: one trace, several, or a frame of them.
+            profiles: the weights; None for those of the warehouse.
+            at: the time to score at; None for now.
+            group: values that choose the caches, instead of the traces' own values.
 
         Returns:
-            A list: of each `Scored`, or `Unscored` with its reasons; `to_polars` makes it a frame.
+            A list with a `Scored`, or an `Unscored` with its reasons, for each trace; `to_polars`
+            makes it a frame.
 
         Examples:
             >>> [getattr(each, "score", None) for each in wh.score([trace, {}])]
@@ -104,10 +105,10 @@ class TraceMethods(Place):
             return ScoredLines(score_lines(_lines(traces), scorer[0], moment, scorer[1]))
 
     def redundancy(self, *, similarity: float = 0.95) -> "Redundancy":
-        """Find the share of the traces that repeat any earlier one of the archive, or nearly.
+        """Find the share of traces that repeat, or nearly repeat, any earlier one of the archive.
 
         Args:
-            similarity: the cosine from which on one does, above 0, up to 1.
+            similarity: the lowest cosine of a near repeat, above 0, up to 1.
 
         Examples:
             >>> redundancy = wh.redundancy(similarity=0.95)

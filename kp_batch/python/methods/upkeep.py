@@ -1,4 +1,4 @@
-"""The upkeep of a warehouse, and what goes out of it."""
+"""The upkeep of a warehouse, and exports."""
 
 from datetime import UTC, date, datetime
 from os import PathLike
@@ -22,7 +22,7 @@ from kp_batch.python.methods.place import Place
 
 @typed
 class UpkeepMethods(Place):
-    """Keep a warehouse right, small and private, and export from it."""
+    """Export traces, and keep a warehouse correct, small and private."""
 
     def export(  # noqa: PLR0913 (each is an option)
         self,
@@ -41,14 +41,14 @@ class UpkeepMethods(Place):
 
         Args:
             output: FILE.jsonl or FILE.parquet.
-            min_score: the least score; None: the threshold of the warehouse.
-            domain: of these domains; empty: of any.
-            since: made on that day or later, in UTC, such as "2026-01-31".
-            until: made on that day or earlier.
+            min_score: the lowest score; None for the warehouse's threshold.
+            domain: only these domains; empty for all.
+            since: only traces made on this day or later, in UTC, such as "2026-01-31".
+            until: only traces made on this day or earlier.
             where: a condition on the view scores, in SQL.
-            distinct: leave out what resembles a better one that much; 1: equal texts.
-            top: the best ones of what is left.
-            include_private: private traces, too.
+            distinct: leave out traces at least this similar to a better one; 1 for equal texts.
+            top: only so many of what is left, the best first.
+            include_private: whether to export private traces, too.
 
         Examples:
             >>> result = wh.export("best.jsonl", min_score=0.7, domain="code")
@@ -77,9 +77,9 @@ class UpkeepMethods(Place):
         """Publish again what a run left: its scores, rejects, files and settings.
 
         Args:
-            run: named as of `scores`.
-            note: a line to keep with it.
-            dry_run: tell what would be undone; nothing changes.
+            run: the run to publish again; see `as_of` of `scores`.
+            note: a line to store with the run.
+            dry_run: show what would be undone, and change nothing.
 
         Examples:
             >>> undone = wh.rollback("previous", note="the cache was too small")
@@ -103,10 +103,10 @@ class UpkeepMethods(Place):
         """Remove traces for good, as if they had never been in the archive.
 
         Args:
-            ids: of the traces.
-            unseen_too: keep ids out of later runs that were never seen.
-            note: a line to keep with the run.
-            dry_run: tell what would be done; nothing changes.
+            ids: the ids of the traces.
+            unseen_too: keep unknown ids out of later runs, too, instead of failing.
+            note: a line to store with the run.
+            dry_run: show what would be done, and change nothing.
 
         Examples:
             >>> forgotten = wh.forget("kp:trace:5e14f46f-99e5-5efb-87a4-c2889ebb1b6b")
@@ -120,11 +120,11 @@ class UpkeepMethods(Place):
             return forget(folder, ids, unseen_too=unseen_too, note=line, dry_run=dry_run)
 
     def vacuum(self, *, keep: Duration = "30d", dry_run: bool = False) -> "VacuumResult":
-        """Remove old versions, vectors that nothing needs, and the raw rows of old rejects.
+        """Remove old versions, unused vectors, and the raw rows of old rejects.
 
         Args:
-            keep: what runs of this time left stays readable.
-            dry_run: tell what would be removed; nothing changes.
+            keep: how long `as_of` can read the tables of a run.
+            dry_run: show what would be removed, and change nothing.
 
         Examples:
             >>> wh.vacuum(keep="90d", dry_run=True).files

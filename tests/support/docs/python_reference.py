@@ -1,4 +1,4 @@
-"""Writes the public names of kp_batch, as their docstrings tell of them, for docs/reference."""
+"""Writes the public names of kp_batch for docs/reference, from their docstrings."""
 
 import ast
 import inspect
@@ -73,32 +73,26 @@ def _call(name: str, function: ast.FunctionDef) -> str:
 
 def _parameters(each: Documented, function: ast.FunctionDef | None) -> Iterator[str]:
     """A table of the parameters, or of what a class has, as far as the docstring explains them."""
-    types = _types_and_defaults(function) if function else {}
+    types = _types(function) if function else {}
     if not each.items:
         return
     if types:
-        yield "| parameter | type | default | meaning |\n|---|---|---|---|"
+        yield "| parameter | type | meaning |\n|---|---|---|"
     else:
         yield "| attribute | meaning |\n|---|---|"
     for name, text in each.items.items():
-        kind, default = types.get(name.lstrip("*"), ("", ""))
-        cells = [f"`{kind}`" if kind else "", f"`{default}`" if default else ""] if types else []
+        kind = types.get(name.lstrip("*"), "")
+        cells = [f"`{kind}`" if kind else ""] if types else []
         yield f"| {' | '.join([f'`{name}`', *map(_cell, cells), _cell(text)])} |"
     yield ""
 
 
-def _types_and_defaults(function: ast.FunctionDef) -> dict[str, tuple[str, str]]:
+def _types(function: ast.FunctionDef) -> dict[str, str]:
+    """The types of the parameters; the call above the table has their defaults."""
     args = function.args
-    positional = [*args.posonlyargs, *args.args]
-    defaults = [None] * (len(positional) - len(args.defaults)) + [*args.defaults]
-    pairs = [*zip(positional, defaults, strict=True)]
-    pairs += zip(args.kwonlyargs, args.kw_defaults, strict=True)
-    pairs += [(arg, None) for arg in (args.vararg, args.kwarg) if arg]
-    return {
-        arg.arg: (_type(arg.annotation), ast.unparse(default) if default else "")
-        for arg, default in pairs
-        if arg.arg not in _OWN
-    }
+    several = (arg for arg in (args.vararg, args.kwarg) if arg)
+    every = (*args.posonlyargs, *args.args, *args.kwonlyargs, *several)
+    return {arg.arg: _type(arg.annotation) for arg in every if arg.arg not in _OWN}
 
 
 def _type(annotation: ast.expr | None) -> str:
