@@ -1,4 +1,4 @@
-"""The Prefect flows of a night, which a deployment, or a flow of your own, runs."""
+"""The Prefect flows of a night, for a deployment or for your own flow."""
 
 from dataclasses import asdict
 from typing import Any
@@ -28,7 +28,7 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
     """Rescore an archive: every trace gets the score it had at its own time.
 
     Args:
-        config: what to rescore, where to, and how.
+        config: the settings of the run.
 
     Returns:
         The run's summary.
@@ -44,12 +44,12 @@ def rescore(config: RescoreConfig) -> dict[str, Any]:
 def import_and_rescore(
     config: RescoreConfig, imports: list[ImportConfig] | None = None
 ) -> dict[str, Any]:
-    """Import what is new of other systems' traces, then rescore.
+    """Import new traces of other systems, then rescore.
 
     Args:
-        config: what to rescore, where to, and how: its archive names those of the imports. It is no
-            preview, since an import changes the archive.
-        imports: one for each archive, in their order; left out, those of the config's project.
+        config: the settings of the run, whose archive includes those of the imports. A preview is
+            not possible, since an import changes the archive.
+        imports: an import for each archive, in order; by default, those of the config's project.
 
     Returns:
         The run's summary.
@@ -72,7 +72,7 @@ def import_and_rescore(
 
 @task(name="import", cache_policy=NO_CACHE, persist_result=False)
 def import_new(settings: ImportConfig) -> None:
-    """Import, again after a while where the disk or the network fails; see `retried`."""
+    """Import, and retry if the disk or the network fails; see `retried`."""
     imported = retried(f"import into {settings.archive}", settings.run)
     info(as_text(imported, settings.archive))
 

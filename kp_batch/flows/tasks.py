@@ -1,4 +1,4 @@
-"""Runs the steps as Prefect tasks, with all messages in Prefect's log, and leaves artifacts."""
+"""Run the steps as Prefect tasks, with all messages in Prefect's log, and create artifacts."""
 
 import atexit
 import hashlib
@@ -43,9 +43,9 @@ _LONGEST_NAME = 40  # of a warehouse in a key
 
 
 def _flow_run_name() -> str:
-    """The warehouse, and when it began, in UTC: two nights have two names.
+    """Return the warehouse and the start in UTC, so that each night has its own name.
 
-    Where the config names no warehouse, the flow itself reports the fault.
+    If the config names no warehouse, the flow itself reports the fault.
     """
     warehouse = _warehouse_of(flow_run.parameters.get("config"))
     name = printable(shown(warehouse.absolute())) if warehouse else "no warehouse"
@@ -53,7 +53,7 @@ def _flow_run_name() -> str:
 
 
 def _warehouse_of(parameters: object) -> Path | None:
-    """The folder of the warehouse that a config names, or its values; None if they name none."""
+    """Return the folder of the warehouse that a config or its values name; None without one."""
     try:
         warehouse = _value_of(parameters, "warehouse")
         if warehouse is None:
@@ -80,12 +80,12 @@ FLOW: Any = {
 def rescore_in_tasks(
     parameters: object, on_result: Callable[[Summary | Preview], None] = lambda _: None
 ) -> Summary | Preview:
-    """The body of the flow: a task for each step; see `rescore_and_report`.
+    """Run the body of the flow: a task for each step; see `rescore_and_report`.
 
     Args:
         parameters: the config, or its values, which Prefect does not check: it would log each fault
             as a traceback.
-        on_result: as for `rescore_and_report`.
+        on_result: see `rescore_and_report`.
     """
 
     def log_summary(summary: Summary) -> None:
@@ -127,7 +127,7 @@ def rescore_in_tasks(
 
 @contextmanager
 def recorded_in_flow(parameters: object) -> Generator[None]:
-    """Leave how a run ends, which may not come as far as to have settings; a preview is none."""
+    """Record how a run ends, even if its settings cannot be read, unless it is a preview."""
     warehouse = None if _value_of(parameters, "preview") else _warehouse_of(parameters)
     with recorded_attempt(warehouse) if warehouse else nullcontext():
         yield
@@ -135,7 +135,7 @@ def recorded_in_flow(parameters: object) -> Generator[None]:
 
 @contextmanager
 def _artifacts() -> Generator[None]:
-    """Leave artifacts; a failure is a warning, since it changes nothing of how the run ends."""
+    """Create artifacts; a failure is only a warning, since the run's result does not change."""
     try:
         yield
     except (Exception, PanicException) as error:  # noqa: BLE001 (see above)
@@ -144,7 +144,7 @@ def _artifacts() -> Generator[None]:
 
 @contextmanager
 def _plan_and_audits(warehouse: Path) -> Generator[None]:
-    """Leave the plan, and what the audits found, as far as the run comes: a failed one, too."""
+    """Create artifacts of the plan and the audits, also if the run fails after these."""
     with watched() as runs:
         try:
             yield
@@ -173,14 +173,14 @@ def _audits_rows(results: Sequence[AuditResult]) -> list[dict[str, Any]]:
 
 
 def _as_code(text: str) -> str:
-    """A text as a block of code of markdown, which obeys nothing in it."""
+    """Return a text as a block of code in markdown, so that nothing in it is markup."""
     return indent(text, "    ")
 
 
 def artifact_name(warehouse: Path) -> str:
-    """A warehouse in the keys of artifacts: its last name, and a digest of its path.
+    """Return a warehouse's part of artifact keys: its last name, and a digest of its path.
 
-    Keys take lower-case letters, digits and dashes alone.
+    Keys contain only lower-case letters, digits and dashes.
     """
     path = shown(warehouse.absolute())
     last = re.sub("[^a-z0-9]+", "-", path.rstrip("/").rpartition("/")[2].lower()).strip("-")
@@ -237,17 +237,17 @@ def run_flow(config: RescoreConfig, on_result: Callable[[Summary | Preview], Non
 
 
 def _as_markdown(summary: Summary) -> list[dict[str, str]]:
-    """The table of scores with its texts as code: Prefect takes each cell for markdown."""
+    """Return the table of scores with its texts as code: Prefect renders each cell as markdown."""
     texts = ("domain", "0 to 1")
     rows = as_table(summary.scores)
     return [{**row, **{name: code(row[name]) for name in texts}} for row in rows]
 
 
 def _as_tasks(clock: Clock) -> Caller:
-    """Steps as tasks of the flow that runs: they retry themselves, and Prefect has its own time.
+    """Make steps tasks of the flow that runs: they retry themselves, and Prefect's time is counted.
 
-    Their parts are no tasks: there may be thousands. The plan knows whether a step has to run:
-    Prefect keeps no result and compares no input.
+    Their parts are not tasks, since there may be thousands. The plan decides which steps run, so
+    Prefect keeps no results and compares no inputs.
     """
 
     def as_task(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,7 +258,7 @@ def _as_tasks(clock: Clock) -> Caller:
 
 
 class _RunLog(logging.Handler):
-    """Passes messages to the log of the task or the flow that runs."""
+    """Pass messages to the log of the running task or flow."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(MissingContextError):  # no flow runs yet
@@ -269,7 +269,7 @@ _RUN_LOG = _RunLog()
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Let Prefect log an error that the user can put right as that, without its traceback."""
+    """Let Prefect log an error that the user can fix in one line, without its traceback."""
     if (
         record.exc_info
         and record.exc_info[1]

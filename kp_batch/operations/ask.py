@@ -1,4 +1,4 @@
-"""Asks a question of the catalog by its name, with values in place of SQL."""
+"""Answer a question of the catalog, by its name and values instead of SQL."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +22,14 @@ _PARAMETER = re.compile(r"(\w+)(?: := (\[.*?\]|[^,]+))?(?:, |$)")
 def ask(
     snapshot: PublishedSnapshot, name: str, values: Sequence[Any], named: Mapping[str, Any]
 ) -> pl.DataFrame:
-    """The answer to a question.
+    """Return the answer to a question.
 
     Args:
-        snapshot: the tables that are asked.
-        name: of the question.
-        values: of its parameters, in their order: names of columns, periods and measures are texts
-            or lists of texts, names of runs as `find_runs` has them, a condition is SQL.
-        named: further ones, by their names.
+        snapshot: the tables to query.
+        name: the name of the question.
+        values: the values of its parameters, in order. Columns, periods and measures are texts or
+            lists of texts, runs are names for `find_runs`, a condition is SQL.
+        named: further values, by the names of their parameters.
 
     Raises:
         KpBatchError: there is no such question, values are missing or too many, or DuckDB refuses
@@ -45,7 +45,7 @@ def ask(
 
 
 def _argument(snapshot: PublishedSnapshot, name: str, value: Any) -> SQL:
-    """A parameter by its name; as a literal, since DuckDB takes no columns of prepared values."""
+    """Return the value of a parameter as a literal: DuckDB takes no columns as prepared values."""
     if name.startswith("run_"):
         value = snapshot.find_runs(str(value))[0].run_id
     is_sql = name == "condition" and isinstance(value, str)
@@ -76,7 +76,7 @@ def _query(question: Question, arguments: Sequence[SQL]) -> SQL:
 
 
 def _bound(question: Question, values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of each parameter of a question."""
+    """Return the value of each parameter of a question."""
     call = question.call.partition("(")[2].removesuffix(")")
     defaults = dict(_PARAMETER.findall(call))
     given = dict(zip(defaults, values, strict=False)) | dict(named)

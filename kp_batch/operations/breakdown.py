@@ -1,4 +1,4 @@
-"""The sum that a score is, for people: each dimension, the composite, the overrides."""
+"""The parts of a score as a table: each dimension, the composite, the overrides."""
 
 from itertools import accumulate, pairwise
 
@@ -17,15 +17,15 @@ _WHEN = {
 def breakdown_table(
     breakdown: Breakdown, counts: Counts, max_similarity: float | None, weights_from: str | None
 ) -> Table:
-    """A row for each dimension, the composite, each override that applies, and the score.
+    """Return a row for each dimension, the composite, each override that applies, and the score.
 
-    The bar of what adds to the score begins where the one before it ends.
+    Each bar begins where the one before it ends.
 
     Args:
-        breakdown: of the score.
-        counts: that its dimensions are computed from.
-        max_similarity: to what came before; None: nothing did.
-        weights_from: the day or time from which its weights hold; None: always.
+        breakdown: the parts of the score.
+        counts: the counts from which the dimensions are computed.
+        max_similarity: the greatest similarity in the cache; None if it was empty.
+        weights_from: the day or time from which the weights are valid; None for always.
     """
     terms, causes = breakdown.terms, _causes(counts, max_similarity)
     overrides = [override for override in breakdown.overrides if override.applies]
@@ -68,7 +68,7 @@ def _cells(
 
 
 def _causes(counts: Counts, max_similarity: float | None) -> dict[str, str]:
-    """The inputs of each dimension in words, as far as they are known."""
+    """Return the known inputs of each dimension in words."""
     steps = count_of(counts.n_steps, "step")
     complexity = [
         None if counts.n_types is None else f"{counts.n_types} of 4 types of steps",
@@ -77,7 +77,7 @@ def _causes(counts: Counts, max_similarity: float | None) -> dict[str, str]:
     ]
     novelty = "nothing to compare with"
     if max_similarity is not None:
-        novelty = f"1 - {max_similarity:.4f}, the greatest similarity to what came before"
+        novelty = f"1 - {max_similarity:.4f}, the greatest similarity in its cache"
     outcome = "success" if counts.success else "failure: times 0.3"
     if counts.confidence is not None:
         outcome = f"confidence {counts.confidence:g}, {outcome}"

@@ -19,24 +19,23 @@ if TYPE_CHECKING:
 
 _OVER_TIME = "scores_over_time"
 _UNITS = ("day", "week", "month", "quarter", "year")
-# Charts by name; a name of a unit of time stands for the scores over time in its steps.
+# Charts by name; scores_by_week and the like are the scores over time in these steps.
 _PANELS = {panel.name: panel for panel in PANELS}
 NAMES = (*_PANELS, *(f"scores_by_{unit}" for unit in _UNITS))
 _NAME = 60  # characters
 
 
 def chart(warehouse: Path, name: str, domain: str | None = None) -> "ChartType":
-    """Draw a chart of the report, about what is published.
+    """Draw a chart of the report.
 
-    Only what it shows is asked for. Its rows are within it, so that it can be saved, changed or
-    shown elsewhere.
+    This queries only what the chart shows. The chart contains its rows, so it can be saved, changed
+    or shown elsewhere.
 
     Args:
         warehouse: the folder of the tables.
-        name: one of `NAMES`; scores_over_time
-            has steps that suit the span, scores_by_week and the like have those that they name.
-        domain: of which it is; the page's word for several small ones stands for these. None: of
-            all together.
+        name: one of `NAMES`. The steps of scores_over_time suit its span; those of scores_by_week
+            and the like are in the name.
+        domain: the domain, or the report's name for several small ones; None for all together.
 
     Raises:
         KpBatchError: there is no such chart or domain, or nothing to draw.
@@ -57,7 +56,7 @@ def chart(warehouse: Path, name: str, domain: str | None = None) -> "ChartType":
 
 
 def _scope(data: ReportData, domain: str | None) -> str:
-    """The scope of a domain: its label, which may be cut; or a label itself."""
+    """Return the scope of a domain, by its name or its label, which may be cut."""
     if domain is None or not data.labels:
         return ALL
     scopes = {own: label for label, own in data.names.items()} | {

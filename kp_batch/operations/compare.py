@@ -1,4 +1,4 @@
-"""Compares the scores of two runs: what differs between these, how the scores moved, and why."""
+"""Compare the scores of two runs: what differs, how the scores changed, and why."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,12 +37,12 @@ from kp_batch.warehouse.staging import Staging
 
 _TABLES = ("scores", "profiles", "files")
 _OBJECTIVE = 200  # characters
-SHOWN_MOVERS = 10  # at the most
-# Ten files of the movers that are shown are 2.5 GiB: half a minute of a disk or a network. Those of
-# the others are 90 at the most, 1.4 GiB.
+SHOWN_MOVERS = 10
+# Ten files of shown movers have up to 2.5 GiB, half a minute of a disk or a network; those of the
+# other 90, up to 1.4 GiB.
 MAX_SHOWN_FILE_BYTES, MAX_OTHER_FILE_BYTES = 256 << 20, 16 << 20
 _DOMAINS = 50  # shown at the most
-# Whoever compares samples asks whether a difference is chance.
+# Readers who compare samples ask whether a difference is chance.
 _MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
 _LINE = 120  # characters
 
@@ -68,7 +68,7 @@ _TOP = ("trace_id", "task_domain", "before_score", "after_score", *_PARTS)
 
 
 class DomainMoves(Rows):
-    """How the scores of domains moved, over the traces that both runs scored; their means."""
+    """How the scores of domains changed, over the traces that both runs scored."""
 
     __slots__ = ()
     names = (
@@ -80,7 +80,7 @@ class DomainMoves(Rows):
 
 
 class TopChanges(Rows):
-    """How the scores of some traces moved."""
+    """How the scores of some traces changed."""
 
     __slots__ = ()
     names = (
@@ -91,13 +91,13 @@ class TopChanges(Rows):
 
 @dataclass(frozen=True)
 class Comparison(Displayed):
-    """How the scores moved from one run to another."""
+    """How the scores changed from one run to another."""
 
     before: str  # run_id
     after: str  # run_id
     before_user: str  # who ran it
     after_user: str
-    before_note: str | None  # of who ran it
+    before_note: str | None  # given with the run
     after_note: str | None
     changes: tuple[Reason, ...]  # what differs between the two: `files_new` etc. is the archive
     before_threshold: float  # 0..1
@@ -105,10 +105,10 @@ class Comparison(Displayed):
     in_both: int  # traces
     only_before: int
     only_after: int
-    before_mean: float | None  # of the scores of all traces of the run; null: it has none
+    before_mean: float | None  # the mean score of all traces of the run; null: it has none
     after_mean: float | None
     domains: DomainMoves  # all domains first, then each; empty: no trace is in both
-    movers: TopChanges  # the 100 that moved most, the most first; none that stayed
+    movers: TopChanges  # the 100 traces that changed most, the most first; none that stayed
 
     def _parts(self) -> Iterator[Part]:
         yield from comparison_parts(self, rest="domains")
@@ -133,20 +133,20 @@ def compare(
 ) -> Comparison:
     """Compare the scores that two runs left, over the traces in both.
 
-    Each trace's change is split into what came from its own facts, from its novelty, from the
-    weights and from the overrides, each put in place of the first run's in this order; the four sum
-    to the change. Where the trace is a single thought on either side, which makes its score 0.1,
-    all of the change is the overrides', and `single_thought` says on which side.
+    The change of each trace has four parts, which sum to it: from its own facts, from its novelty,
+    from the weights and from the overrides. They replace those of the first run in this order. If
+    the trace is a single thought on either side, whose score is 0.1, the whole change is from the
+    overrides, and `single_thought` says which side.
 
     Args:
         warehouse: the folder of the tables.
-        before: the earlier run, as `find_runs` takes it, or `candidate`.
+        before: the earlier run, by a name for `find_runs`, or `candidate`.
         after: the later run, likewise.
-        force: compare what different encoders or formulas computed all the same.
-        take_crossed: gets the traces that crossed the threshold: rows of `crossed` in compare.sql.
+        force: compare even if encoders or formulas differ.
+        take_crossed: takes the traces that crossed the threshold: rows of `crossed` in compare.sql.
 
     Raises:
-        KpBatchError: there is no such run, its tables were removed, or the two do not compare.
+        KpBatchError: there is no such run, its tables were removed, or the two are not comparable.
     """
     now = published(warehouse)
     old, new = (_side(now, name) for name in (before, after))
@@ -175,10 +175,10 @@ def compare_tables(
     """Compare two states of the tables; see `compare`.
 
     Args:
-        before: the earlier one.
-        after: the later one.
-        now: has the facts, which are those of a file's content whenever it was scored, and are
-            removed earlier than scores.
+        before: the earlier state.
+        after: the later state.
+        now: the state with the facts, which depend only on a file's content, and are removed
+            earlier than scores.
         take_crossed: see `compare`.
     """
     sides = {"before": before.tables, "after": after.tables}
@@ -220,7 +220,7 @@ def compare_tables(
 
 
 def score_changes(before_scores: Value, before_profiles: Value, after_scores: Value) -> SQL:
-    """SQL for how each score came from one run to another, and by what; see score_changes.sql."""
+    """Return SQL for the change of each score, and its parts; see score_changes.sql."""
     return sql(
         __name__,
         "score_changes.sql",
@@ -231,7 +231,7 @@ def score_changes(before_scores: Value, before_profiles: Value, after_scores: Va
 
 
 def _rollbacks(old: RunRecord, new: RunRecord, runs: Iterable[RunRecord]) -> Iterator[Reason]:
-    """The rollbacks between two runs, and the later one itself, the first one first."""
+    """Yield the rollbacks after a run, up to a later one and including it, the oldest first."""
     for run in done_runs(runs):
         if old.number < run.number <= new.number:
             yield from (Reason(**change) for change in run.changes if change["code"] == "rollback")
@@ -240,7 +240,7 @@ def _rollbacks(old: RunRecord, new: RunRecord, runs: Iterable[RunRecord]) -> Ite
 def _changes(
     old: RunRecord, new: RunRecord, connection: duckdb.DuckDBPyConnection
 ) -> Iterator[Reason]:
-    """What differs: settings, formulas, encoders, then the archive's files."""
+    """Yield what differs: settings, formulas, encoders, then the archive's files."""
     settings = [*setting_changes(old.settings, new.settings)]
     yield from settings
     known = {"encoder"} if OF_ENCODER & {change.code for change in settings} else set[str]()
@@ -250,7 +250,7 @@ def _changes(
 
 
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
-    """The traces that moved most, with the start of their objectives."""
+    """Yield the traces that changed most, with the start of their objectives."""
     rows = _rows(connection, "movers")
     locations = find_locations(connection, "moved", "after.files", "facts")
     shown = {row["trace_id"] for row in rows[:SHOWN_MOVERS]}
@@ -268,9 +268,9 @@ def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
 def _objectives(
     locations: Iterable[TraceLocation], most_bytes: int
 ) -> Mapping[str, Mapping[str, str | None]]:
-    """The columns `objective` and `unread` of `TopChanges`, by trace_id.
+    """Return the columns `objective` and `unread` of `TopChanges`, by trace_id.
 
-    There are few locations, since every file is read that is not larger than `most_bytes`.
+    There should be few locations: this reads every file that is not larger than `most_bytes`.
     """
     return {
         location.trace_id: {"objective": None, "unread": trace}
@@ -281,7 +281,7 @@ def _objectives(
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
-    """The rows of a small table, in its order."""
+    """Return the rows of a small table, in its order."""
     rows = connection.table(name)
     return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
 
@@ -294,12 +294,12 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
 def comparison_parts(
     result: Comparison, *, shows_text: bool = True, rest: str = "--json"
 ) -> Iterator[Part]:
-    """A comparison for people: what differs, how the scores moved and by what, and the threshold.
+    """Return the text of a comparison: what differs, how the scores changed, and the threshold.
 
     Args:
         result: the comparison.
-        shows_text: whether the objectives of the traces that moved most are shown.
-        rest: what has the domains that are not shown.
+        shows_text: whether to show the objectives of the traces that changed most.
+        rest: the name of what has the domains that are not shown.
     """
     yield Head(f"from {result.before} {signed(result.before_user, result.before_note)}")
     yield Head(f"to   {result.after} {signed(result.after_user, result.after_note)}")
@@ -320,7 +320,7 @@ def comparison_parts(
 
 
 def _means(result: Comparison) -> Iterator[str]:
-    """The mean score of all traces of each run, where traces entered or exited."""
+    """Yield the mean score of all traces of each run, if traces entered or exited."""
     if result.only_before or result.only_after:
         means = (result.before_mean, result.after_mean)
         first, second = ("none" if mean is None else f"{mean:.4f}" for mean in means)
@@ -332,7 +332,7 @@ def _differing(changes: Sequence[Reason]) -> Iterator[Part]:
     if not is_of_files:
         yield Head("nothing differs between the runs")
     elif all(is_of_files):
-        yield Head("nothing differs but the archive:")
+        yield Head("only the archive differs:")
     elif any(is_of_files):
         yield Head("what differs:")
     else:
@@ -341,22 +341,22 @@ def _differing(changes: Sequence[Reason]) -> Iterator[Part]:
 
 
 def _largest(domains: DomainMoves) -> list[dict[str, Any]]:
-    """The row of all domains, and those with the most traces, in their order."""
+    """Return the row of all domains, and those with the most traces, in their order."""
     most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda index: domains[index]["traces"])
     rows = (domains[index] for index in sorted([0, *most]))
     return [{**row, "mean_change": row["after_mean"] - row["before_mean"]} for row in rows]
 
 
 def _unknown(shown: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Why numbers are missing, where some are."""
+    """Yield why numbers are missing, if any are."""
     if any(row["stability_index"] is None for row in shown):
-        yield "  no stability index: of fewer than 200 traces it shows chance"
+        yield "  no stability index: below 200 traces it is mostly chance"
     if any(row["rank_correlation"] is None for row in shown):
         yield "  no rank corr: all scores of a run are equal, and have no order"
 
 
 def _crossings(result: Comparison, shown: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
-    """How many traces came to reach the threshold, and how many no longer do."""
+    """Yield how many traces now reach the threshold, and how many no longer do."""
     old, new = result.before_threshold, result.after_threshold
     threshold = f"{old}" if old == new else f"{old} \N{RIGHTWARDS ARROW} {new}"
     crossed = [row for row in shown if row["now_reach"] or row["no_longer_reach"]]
@@ -370,7 +370,7 @@ def _crossings(result: Comparison, shown: Iterable[Mapping[str, Any]]) -> Iterat
 def _movements(
     result: Comparison, shown: Iterable[Mapping[str, Any]], *, shows_text: bool
 ) -> Iterator[Part]:
-    """What moved the scores, and the traces that moved most, with their objectives or without."""
+    """Yield what changed the scores, and the traces that changed most."""
     if not result.movers:
         yield Head("no score moved")
         return

@@ -19,13 +19,13 @@ _VALUE = 73  # characters, as many as the weights of a profile take
 _DONE = """
     SELECT run_id, published->'settings' FROM runs WHERE status = 'done' ORDER BY number DESC
 """
-_TABLES = ("profiles", "audits")  # settings of which each entry is listed
+_TABLES = ("profiles", "audits")  # settings whose entries are listed one by one
 
 
 class CurrentSettings(Rows):
-    """The settings that the next run of a warehouse computes scores with, and which run set them.
+    """The settings of a warehouse's next run, and the run that set each.
 
-    A name is one of `settings.Settings`, or `weights of` a profile, or an `audit`.
+    A name is one of `settings.Settings`, `weights of` a profile, or an `audit`.
     """
 
     __slots__ = ()
@@ -37,14 +37,14 @@ class CurrentSettings(Rows):
 
 
 def settings(warehouse: Path, project: ProjectFile | None = None) -> CurrentSettings:
-    """List the settings that the next run has, the weights by profile, and each audit.
+    """List the settings of the next run, the weights of each profile, and each audit.
 
     Args:
         warehouse: the folder of the tables.
-        project: without one they are those of the last run.
+        project: the project; without one, the settings are those of the last run.
 
     Raises:
-        WarehouseError: there is no warehouse, or, without a project, no run of it is done.
+        WarehouseError: there is no warehouse, or, without a project, no run succeeded.
         KpBatchError: the project's file has faults.
     """
     with connect(warehouse) as connection:
@@ -57,7 +57,7 @@ def settings(warehouse: Path, project: ProjectFile | None = None) -> CurrentSett
     runs = [(run_id, _flat(json.loads(values))) for run_id, values in rows]
 
     def setter(name: str, value: Any) -> str | None:
-        """The first of the runs that have had this value ever since."""
+        """Return the first of the runs that have had this value ever since."""
         unbroken = takewhile(lambda run: run[1].get(name) == value, runs)
         return next(reversed([run_id for run_id, _ in unbroken]), None)
 
@@ -74,7 +74,7 @@ def _of_warehouse(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def _of_project(project: ProjectFile) -> Iterator[tuple[str, Any, str]]:
-    """The settings of a project's runs, and whether its file has them."""
+    """Yield the settings of a project's runs, and whether its file has them."""
     from kp_batch.config import RescoreConfig, defaults
 
     values = _flat(RescoreConfig.model_validate({"warehouse": "", "project": project}).settings)
@@ -85,7 +85,7 @@ def _of_project(project: ProjectFile) -> Iterator[tuple[str, Any, str]]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run, with each version of a profile and each audit as one."""
+    """Return the settings of a run, with an entry for each version of a profile and each audit."""
     weights = {
         dated(name, begin): version
         for name, profile in values["profiles"].items()
@@ -104,7 +104,7 @@ def settings_text(settings: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _table(settings: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """The settings of a warehouse, a row for each."""
+    """Return a row for each setting of a warehouse."""
     return [
         {
             "setting": printable(setting["name"]),

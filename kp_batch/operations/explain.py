@@ -1,4 +1,4 @@
-"""Explains the score of one published trace: what it is computed from, and its history."""
+"""Explain the score of one published trace: its inputs, and its history."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -38,7 +38,7 @@ from kp_batch.warehouse.snapshot import CANDIDATE
 _NAMED = 3  # ids at most, where a beginning is not unique
 _NAME = 80  # characters
 _PREFIX = "kp:trace:"  # of most ids; optional in names
-# The days of the traces that a name may mean, by the facts: these are few files.
+# The days of the traces that match a name, from the facts, which are few files.
 _KNOWN_DAYS = """
     SELECT DISTINCT day_of(created_at) AS day
     FROM published.facts
@@ -48,7 +48,7 @@ _KNOWN_DAYS = """
             OR starts_with(trace_id, 'kp:trace:' || getvariable('name'))
         )
 """
-# The traces that a name may mean: an id, or the beginning of one; an exact match comes first.
+# The traces that match a name: an id or its beginning; an exact match comes first.
 _MATCHES = """
     SELECT trace_id, created_at
     FROM $scores
@@ -66,16 +66,16 @@ _PARTS = ("change", "from_facts", "from_novelty", "from_weights", "from_override
 def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanation:
     """Explain why a published trace has its score.
 
-    Its row is as it was published; its content and its neighbours' are read again from the archive.
-    The neighbours are found again by stored vectors.
+    The row is the published one. The contents of the trace and its neighbours are read again from
+    the archive; the neighbours are found again from stored vectors.
 
     Args:
         warehouse: the folder of the tables.
-        name: of the trace, as `find_trace` takes it.
-        candidate: explain the score that the last run would have published, and did not.
+        name: the name of the trace; see `find_trace`.
+        candidate: explain the score of the candidate.
 
     Raises:
-        WarehouseError: it is no warehouse, or there is no such trace, or no candidate.
+        WarehouseError: there is no warehouse, no such trace, or no candidate.
     """
     with open_published(warehouse, CANDIDATE if candidate else None) as snapshot:
         create_macros(snapshot.connection, "composite")
@@ -122,14 +122,14 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
 
 
 def _same_objective(snapshot: OpenSnapshot, row: Row) -> int:
-    """How many other traces have the objective of the trace of a row of `scores`."""
+    """Count the other traces with the objective of a row of `scores`."""
     query = "SELECT count(*) - 1 FROM published.scores WHERE objective_hash = ?"
     [(others,)] = snapshot.connection.execute(query, [row["objective_hash"]]).fetchall()
     return int(others)
 
 
 def _is_cut(encoder_id: str, own: Content) -> bool | None:
-    """Whether the encoder read the text's beginning alone; None where that is unknown."""
+    """Whether the encoder read only the beginning of the text; None if unknown."""
     if own.facts is None or not encoder_id.startswith("minilm-"):
         return None
     with suppress(EncoderError):  # its files are gone
@@ -138,12 +138,12 @@ def _is_cut(encoder_id: str, own: Content) -> bool | None:
 
 
 def find_trace(snapshot: OpenSnapshot, name: str) -> dict[str, Any]:
-    """Find the trace that a name means: its row of `scores`.
+    """Find the trace that a name means, and return its row of `scores`.
 
-    The name is its id, or the beginning of it alone, with `kp:trace:` or without it.
+    The name is an id or its unique beginning, with or without `kp:trace:`.
 
     Raises:
-        WarehouseError: there is no such trace, which was rejected or forgotten, maybe; or several.
+        WarehouseError: there is no such trace (it may be rejected or forgotten), or several.
     """
     name, where = encodable(name), shown(snapshot.warehouse)
     matches = _matches(snapshot, name) if name else pl.DataFrame()
@@ -165,7 +165,7 @@ def find_trace(snapshot: OpenSnapshot, name: str) -> dict[str, Any]:
 
 
 def _matches(snapshot: OpenSnapshot, name: str) -> pl.DataFrame:
-    """Search the days that the facts name, and all others only where these have no match."""
+    """Search the days that the facts name, and others only if these have no match."""
     set_variables(snapshot.connection, name=name)
     known = snapshot.scores_of(snapshot.ask(_KNOWN_DAYS).get_column("day"))
     matches = snapshot.ask(statement(_MATCHES, scores=known))
@@ -175,7 +175,7 @@ def _matches(snapshot: OpenSnapshot, name: str) -> pl.DataFrame:
 
 
 def _absence(snapshot: OpenSnapshot, name: str) -> str:
-    """Why there is no such trace; empty where that is not known."""
+    """Return why there is no such trace; empty if unknown."""
     names = pl.DataFrame({"trace_id": [name, _PREFIX + name]})
     rejected = snapshot.connection.execute(
         "SELECT source_file, message FROM published.rejects WHERE trace_id IN (?, ?) "
@@ -196,7 +196,7 @@ def _listing(where: str) -> str:
 
 
 class _KeptRun(NamedTuple):
-    """A run whose tables are kept, and the files that a trace's past needs of these."""
+    """A run whose tables are kept, and the files of these that a trace's history needs."""
 
     run: RunRecord
     scores: Sequence[Path]  # of the day of the trace
@@ -204,17 +204,16 @@ class _KeptRun(NamedTuple):
 
 
 def score_history(snapshot: OpenSnapshot, row: Row) -> ScoreChanges:
-    """The runs that changed a score, the last one first, as far back as their tables are kept.
+    """Return the runs that changed a score, the newest first, as long as their tables are kept.
 
-    A rollback is one of them, where another score was published before it. A trace whose time
-    changed is not followed further back.
+    These include rollbacks that changed it. The history ends where the time of the trace changed.
     """
     done = done_runs(snapshot.runs())
     kept = [*_kept_runs(snapshot, row["created_at"].date(), done)]
     states = [*_states(snapshot, row, kept).iter_rows(named=True)]
     runs, by_id = {run.number: run for run in done}, {run.run_id: run for run in done}
     if len(kept) < len(done):
-        # Which run gave it its oldest score cannot be seen: it is the one that computed it.
+        # The run that published the oldest score is unknown: take the one that computed it.
         oldest = kept[-1].run
         runs[oldest.number] = by_id.get(states[-1]["run_id"], oldest)
     pairs = zip_longest(states, states[1:])
@@ -222,7 +221,7 @@ def score_history(snapshot: OpenSnapshot, row: Row) -> ScoreChanges:
 
 
 def _kept_runs(snapshot: OpenSnapshot, day: date, done: Sequence[RunRecord]) -> Iterator[_KeptRun]:
-    """The runs that are done, the last one first, until their tables were removed."""
+    """Yield the successful runs, the newest first, as long as their tables are kept."""
     for run in reversed(done):
         try:
             tables = snapshot if run is done[-1] else snapshot.as_of(run)
@@ -257,7 +256,7 @@ def _score_change(run: RunRecord, new: Row, old: Row | None) -> dict[str, Any]:
 
 
 def _reasons(run: RunRecord, new: Row, old: Row | None) -> Iterator[str]:
-    """Why the run had anything to do, as far as it may concern this trace."""
+    """Yield why the run had work, as far as this trace may be concerned."""
     rows = [new, *([old] if old else [])]
     weighted_by = {row[name] for row in rows for name in ("task_domain", "profile")}
     for change in run.changes:

@@ -38,7 +38,7 @@ _PARTS = ("from_facts", "from_novelty", "from_weights", "from_overrides")
 
 
 class ScoreChanges(Rows):
-    """The scores that a trace had, and what the run that gave each changed about it."""
+    """The scores that a trace had, and what the run of each changed."""
 
     __slots__ = ()
     names = (
@@ -49,7 +49,7 @@ class ScoreChanges(Rows):
 
 @dataclass(frozen=True)
 class Explanation(Displayed):
-    """Why a published trace has its score; its fields are in the order of their JSON."""
+    """Why a published trace has its score; the fields are in the order of the JSON."""
 
     trace_id: str
     created_at: str  # ISO 8601, UTC
@@ -72,7 +72,7 @@ class Explanation(Displayed):
     by_profile: dict[str, float]  # the score under each profile as at created_at
     encoder_id: str
     cache_id: str
-    cache_group: str | None  # JSON of what tells its cache from others; null: one for all
+    cache_group: str | None  # JSON of the values that choose its cache; null: one for all
     max_similarity: float | None  # null where the cache was empty
     cache: CacheContents | None  # null without an encoder
     neighbours: TracesMet
@@ -82,7 +82,7 @@ class Explanation(Displayed):
 
     @property
     def terms(self) -> pl.DataFrame:
-        """The sum that the composite is: dimension, value, weight and product of each, 0..1."""
+        """The terms of the composite: dimension, value, weight and product of each, 0..1."""
         return pl.DataFrame(self.breakdown.terms)
 
     def _parts(self) -> Iterator[Part]:
@@ -97,12 +97,12 @@ def explanation_text(result: Explanation) -> str:
 def explanation_parts(
     result: Explanation, *, line: int = _LINE, rest: str = "--json"
 ) -> Iterator[Part]:
-    """An explanation for people: trace, score, neighbours, other weights, history.
+    """Return the text of an explanation: trace, score, neighbours, other weights, history.
 
     Args:
         result: the explanation.
-        line: the most characters of a line about a text.
-        rest: what has the runs that are not shown.
+        line: the maximum number of characters in a line about a text.
+        rest: the name of what has the runs that are not shown.
     """
     yield from _trace(result, line)
     yield from ("", Head(_sum(result)), "")
@@ -187,7 +187,7 @@ def _cache(contents: CacheContents, cache_group: str | None) -> Iterator[Part]:
     ttl = "no ttl" if contents.ttl == "none" else f"a ttl of {contents.ttl}"
     traces = count_of(contents.size, "trace")
     cache = f"the cache{group_suffix(cache_group)}, which holds {contents.capacity:,}"
-    yield Head(f"it met {traces} in {cache}, with {ttl}")
+    yield Head(f"compared with {traces} in {cache}, with {ttl}")
     if contents.oldest and contents.newest:
         domains = [f"{shortened(name, 30)} {count:,}" for name, count in contents.domains.items()]
         more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""
@@ -196,7 +196,7 @@ def _cache(contents: CacheContents, cache_group: str | None) -> Iterator[Part]:
 
 
 def _own_domain(contents: CacheContents, task_domain: str) -> Iterator[str]:
-    """How much of the cache was of the trace's domain: of a kind that it lacks, all is novel."""
+    """Yield the share of the cache in the trace's domain: without any, every trace is novel."""
     if contents.size:
         same = contents.domains.get(task_domain, 0)
         share = f"{same:,} of these {contents.size:,} are of its own domain"
@@ -227,7 +227,7 @@ def _history(history: ScoreChanges, rest: str) -> Iterator[Part]:
 
 
 def _authorship(change: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Who ran the run, and why it had anything to do."""
+    """Return who ran the run, and why it had work."""
     lines = [
         *wrap(signed(change["user"], change["note"]), _LINE - 27),
         *wrap(

@@ -1,7 +1,7 @@
-"""Exports traces with their scores: as examples, as training data, or as another archive.
+"""Export traces with their scores: as examples, as training data, or as another archive.
 
-`ExportFilter` selects them by the tables; they are read again from the archive. Private ones, those
-that are gone, and those like a better one are skipped.
+`ExportFilter` selects them in the tables; their content is read again from the archive. Traces that
+are private, gone, or similar to a better one are skipped.
 """
 
 import json
@@ -45,9 +45,9 @@ from kp_batch.warehouse.staging import Staging
 _READ_AT_ONCE, _WRITTEN_AT_ONCE = 2_000, 1_000  # rows
 _VECTORS = 16_384  # in memory at once; in this order they are from many chunks
 _FILES_NAMED = 5
-# The values with which a trace may be shared; so may one without a value.
+# The values of traces that may be shared; so may traces without a value.
 _SHARED = {"visibility": ("network", "org"), "privacy_level": ("aggregated", "federated")}
-# Where a score is from, in the order of its JSON.
+# The origin of a score, in the order of its JSON.
 _ORIGIN = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 # What DuckDB raises for a condition that is wrong or not allowed.
 _CONDITION_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
@@ -63,12 +63,12 @@ _KEY = {
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """One format.
+    """A format of exports.
 
     Attributes:
-        schema: of the traces until they are written.
+        schema: the schema of the traces until they are written.
         to_frame: makes a frame of this schema from traces.
-        write: writes batches of such rows, with more columns perhaps, in their order into a file.
+        write: writes batches of such rows, which may have more columns, to a file in order.
     """
 
     schema: pl.Schema
@@ -78,18 +78,16 @@ class ExportFormat:
 
 @dataclass(frozen=True)
 class ExportResult(Displayed):
-    """What an export has written, and what it has left out."""
+    """What an export wrote, and what it left out."""
 
-    chosen: int  # traces that meet the conditions; the others are these, by what became of them
+    chosen: int  # traces that meet the conditions; the sum of the following counts
     exported: int
     private: int
-    dropped_similar: int  # to a better one
-    not_found: dict[
-        Unread, int
-    ]  # not in their files any more as they were scored, by what is wrong
+    dropped_similar: int  # similar to a better one
+    not_found: dict[Unread, int]  # gone or changed since they were scored, by the reason
     not_found_files: tuple[str, ...]  # the first few of these files
-    dropped_by_top: int = 0  # the best ones that were asked for
-    conditions: tuple[str, ...] = ()  # that a chosen trace meets, in words
+    dropped_by_top: int = 0  # not among the best `top`
+    conditions: tuple[str, ...] = ()  # that chosen traces meet, in words
 
 
 class SelectedTrace(NamedTuple):
@@ -120,7 +118,7 @@ class Skipped:
     def shared(
         self, batch: Iterable[tuple[SelectedTrace, Trace | Unread]], *, private: bool
     ) -> Iterator[tuple[SelectedTrace, Trace]]:
-        """The traces that are read and, unless private ones are wanted, may be shared."""
+        """Yield the traces that were read and may be shared, or private ones, too."""
         for selected, trace in batch:
             if isinstance(trace, str):  # it cannot be read again as it was scored
                 self.not_found[trace] += 1
@@ -134,28 +132,28 @@ class Skipped:
 def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Path) -> ExportResult:
     """Write scored traces, read again from the archive, in the order of created_at and id.
 
-    With `top` they are in the order of score and id, the best first.
+    With `top`, they are in the order of score and id, the best first.
 
     Each has its score as `metadata.quality_score`, and the score's origin as
     `metadata.quality_score_from`: run_id, encoder_id, cache_id, cache_group, profile_id and
-    source_file. JSONL keeps all fields of a trace as its file has them. Parquet has those of
-    `schemas.EXPORTED` and no others, such as metadata.validated_by; the content of a step is JSON
-    where it is no text. An export can be scored again: its content is the one that was scored.
+    source_file. JSONL keeps all fields of a trace as in its file. Parquet has only those of
+    `schemas.EXPORTED`, without, for example, metadata.validated_by; a step's content that is not a
+    text is JSON. An export can be scored again, because its content is what was scored.
 
-    A trace is skipped where its file no longer has it as it was scored, or where it is private.
-    Time is linear in the traces, but for --distinct; see `Distinct`. Memory is that of a batch, and
-    with --distinct of the vectors that are taken: the traces that were read are on the disk.
+    Private traces, and those whose file no longer has what was scored, are skipped. Time is linear
+    in the traces, except for --distinct; see `Distinct`. Memory holds a batch, and with --distinct
+    the vectors of distinct traces; traces that were read are on the disk.
 
     Args:
-        warehouse: the folder of the tables, of which nothing is changed.
+        warehouse: the folder of the tables, which does not change.
         wanted: which traces.
-        form: of the file, one of `FORMATS`.
+        form: the format of the file, one of `FORMATS`.
         output: the file, which is incomplete until this returns.
 
     Raises:
-        KpBatchError: DuckDB refuses the condition in SQL, or traces without a vector were to be
-            distinct; or traces were forgotten meanwhile, which may be in the file.
-        WarehouseError: it is no warehouse, or vectors are missing.
+        KpBatchError: DuckDB refuses the condition in SQL; --distinct needs vectors that traces
+            lack; or traces in the file may have been forgotten since.
+        WarehouseError: there is no warehouse, or vectors are missing.
     """
     forgotten = _forgotten_lists(warehouse)
     with (
@@ -199,9 +197,9 @@ def _forgotten_lists(warehouse: Path) -> Mapping[str, str] | None:
 
 
 def _select(warehouse: Path, wanted: ExportFilter, path: Path) -> tuple[int, tuple[str, ...]]:
-    """Write the `SelectedTrace` of each trace that meets the conditions into a Parquet file.
+    """Write the `SelectedTrace` of each trace that meets the conditions to a Parquet file.
 
-    DuckDB gets access to that file's folder and the warehouse alone.
+    DuckDB gets access only to that file's folder and the warehouse.
 
     Returns:
         The number of these traces, and the conditions in words.
@@ -260,7 +258,7 @@ def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _stage(selected: Path, count: int, path: Path, form: ExportFormat, *, private: bool) -> Skipped:
-    """Write the traces that can be read again into a file; returns those that cannot."""
+    """Write the traces that can be read again to a file, and return those that cannot."""
     skipped, schema = Skipped(), pl.Schema({**_KEY, **form.schema})
     key = attrgetter(*_KEY)
     with (
@@ -286,7 +284,7 @@ def _selected(path: Path) -> Iterator[SelectedTrace]:
 
 
 def _is_private(trace: Trace) -> bool:
-    """Whether it has any value but those of `_SHARED`, such as "Private"."""
+    """Whether it has a value that is not in `_SHARED`, such as "Private"."""
     metadata = trace["metadata"]
     return any(metadata.get(name) not in (None, *shared) for name, shared in _SHARED.items())
 
@@ -303,17 +301,18 @@ def _with_score(selected: SelectedTrace, trace: Trace) -> Trace:
 def select_distinct(
     warehouse: Path, connection: duckdb.DuckDBPyConnection, places: Path, bound: float
 ) -> None:
-    """Create the table distinct_ids: of the traces that resemble no better one of the table.
+    """Create the table distinct_ids: the traces that are not similar to a better one in it.
 
-    The best comes first; of equal scores, the oldest. Traces of equal text are alike, and those
-    whose vectors are: see `Distinct` for time and memory. Those of different encoders are not.
+    A better trace has a higher score, or the same score and is older. Traces are similar if their
+    texts are equal, or if one encoder made both vectors and these are similar. See `Distinct` for
+    time and memory.
 
     Args:
         warehouse: the folder of the tables.
         connection: has the view read; see ranked.sql.
         places: the file that `VectorStore.write_places` writes.
-        bound: the least cosine of similar traces, above 0 and at most 1. At 1 texts alone count,
-            since by rounding the cosine of equal ones may be below 1, and that of others 1.
+        bound: the lowest cosine of similar traces, above 0 and at most 1. At 1, only texts count,
+            because rounding may put the cosine of equal texts below 1, and that of others at 1.
 
     Raises:
         WarehouseError: vectors are missing.
@@ -337,7 +336,7 @@ def select_distinct(
 
 
 def _distinct_positions(folder: Path, places: Path, bound: float) -> pl.Series:
-    """The positions of the vectors that `Distinct` takes, ascending."""
+    """Return the positions of the vectors that `Distinct` takes, ascending."""
     distinct = Distinct(bound)
     with pq.ParquetFile(places) as file:
         batches = (
@@ -348,11 +347,11 @@ def _distinct_positions(folder: Path, places: Path, bound: float) -> pl.Series:
 
 
 def export_to(warehouse: Path, wanted: ExportFilter, output: Path) -> ExportResult:
-    """Export into a file, which is replaced once it is whole; see `export`.
+    """Export to a file, which is replaced when the export is complete; see `export`.
 
     Raises:
-        KpBatchError: its ending is of no format, it is in the archive or the warehouse, or none of
-            the traces could be exported.
+        KpBatchError: its ending is of no format, it is in the archive or the warehouse, or no trace
+            could be exported.
     """
     form = FORMATS.get(output.suffix.lower())
     if form is None:
@@ -369,10 +368,10 @@ def export_to(warehouse: Path, wanted: ExportFilter, output: Path) -> ExportResu
 
 
 def refuse_empty(result: ExportResult, output: str) -> None:
-    """Refuse an export of which no chosen trace could be written.
+    """Refuse an export without a trace.
 
     Raises:
-        KpBatchError: it is one.
+        KpBatchError: no chosen trace could be written.
     """
     if result.chosen and not result.exported:
         raise KpBatchError(
@@ -389,17 +388,17 @@ def _left_out(result: ExportResult) -> str:
 
 
 def check_output(warehouse: Path, output: Path) -> None:
-    """Refuse a file that would replace one of an archive or a warehouse, or be added to these.
+    """Refuse a file in the archive or the warehouse.
 
     The archive is that of the last run, and each file of the ledger.
 
     Args:
         warehouse: the folder of the tables.
-        output: the file, whose path is absolute; it may be a link, whose target is replaced.
+        output: the absolute path of the file; if it is a link, its target is replaced.
 
     Raises:
-        KpBatchError: it is one.
-        WarehouseError: it is no warehouse.
+        KpBatchError: the file is in one of them.
+        WarehouseError: there is no warehouse.
     """
     paths = [output.parent.resolve() / output.name, output.resolve()]
     if is_in_warehouse(paths, warehouse):
@@ -421,13 +420,13 @@ def _inside(output: Path, where: str) -> KpBatchError:
 
 
 def is_in_warehouse(paths: Sequence[Path], warehouse: Path) -> bool:
-    """Whether a file of these paths would be in the folder of a warehouse."""
+    """Whether a file with these paths would be in the folder of a warehouse."""
     folders = (warehouse.absolute(), warehouse.resolve())
     return any(path.is_relative_to(folder) for path in paths for folder in folders)
 
 
 def archive_with(paths: Sequence[Path], archive: Iterable[str]) -> str | None:
-    """The first name of an archive that a file of these paths would be in; None: no such one."""
+    """Return the first name of an archive that would contain a file with these paths, or None."""
     return next((name for name in archive if any(covers(name, path) for path in paths)), None)
 
 

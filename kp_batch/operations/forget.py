@@ -1,4 +1,4 @@
-"""Removes traces for good, and replays the traces whose caches they were in."""
+"""Remove traces for good, and replay the traces whose caches they were in."""
 
 import json
 import shutil
@@ -58,23 +58,23 @@ _LETTERS = 80  # of an id that is shown
 class ForgetResult(RunResult):
     """What was forgotten, or would be, and the work that it took.
 
-    It is refused where ids are unknown. It has a run_id if a run replayed other traces.
+    It is refused if ids are unknown. It has a run_id if a run replayed other traces.
     """
 
-    traces: int  # scored
-    rows: int  # rejected
-    replaced: int  # ids that are only in content which counts no more, or not yet
+    traces: int  # scored traces that are removed
+    rows: int  # rejected rows that are removed
+    replaced: int  # ids that only replaced or not yet scored content has
     before: int  # ids that were forgotten before
     unseen: int  # ids that no row has ever had
-    unseen_named: str  # a few of them, with the ids that may be meant
+    unseen_named: str  # a few of these, with known ids that contain them
     replayed: int = 0  # traces
     rescored: int = 0  # traces
     partitions: int = 0  # days that are rewritten
-    vectors: int = 0  # of their texts, that are removed
-    leftovers: int = 0  # other vectors that are removed: nothing needed them
-    finishes: bool = False  # whether an earlier, unfinished one is finished, too
-    archives: tuple[str, ...] = ()  # imported ones that still have the traces
-    unknown_archives: tuple[str, ...] = ()  # that may have them: they are not there, say
+    vectors: int = 0  # vectors of their texts that are removed
+    leftovers: int = 0  # other, unused vectors that are removed
+    finishes: bool = False  # whether this also finishes an earlier, unfinished one
+    archives: tuple[str, ...] = ()  # imported archives that still contain the traces
+    unknown_archives: tuple[str, ...] = ()  # archives that may contain them, such as missing ones
 
     @property
     def has_work(self) -> bool:
@@ -95,28 +95,28 @@ def forget(
 ) -> ForgetResult:
     """Remove traces for good, as if they had never been in the archive.
 
-    They are removed from scores, rejects and facts, also from those that earlier runs left, and so
-    are the vectors of their texts, unless another trace has the same text. Traces after them are
-    replayed; later runs skip them. A page in the warehouse, which may name them, is made anew.
-    Where every id was forgotten before, only a killed one is finished.
+    This removes them from scores, rejects and facts, including those of earlier runs, and removes
+    the vectors of their texts, unless another trace has the same text. Traces after them are
+    replayed; later runs skip the removed ones. A report in the warehouse, which may name them, is
+    written again. If all ids were forgotten before, this only finishes a forget that was killed.
 
     Args:
         warehouse: the folder of the tables.
-        ids: the traces' ids.
-        unseen_too: whether to keep ids out of later runs that no row has ever had.
-        note: a line to keep with the run.
-        dry_run: only report what would be done; that an id is unknown is then its reason.
+        ids: the ids of the traces.
+        unseen_too: whether to keep unknown ids out of later runs, too.
+        note: a line to store with the run.
+        dry_run: only report what would be done; an unknown id is then its reason.
 
     Raises:
         KpBatchError: an id is unknown; nothing was changed.
-        WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
+        WarehouseError: there is no warehouse or no scores in it, or a run is writing.
     """
     result = (
         _dry_run(warehouse, ids, unseen_too=unseen_too)
         if dry_run
         else _forget(warehouse, ids, note, unseen_too=unseen_too)
     )
-    # Imported archives, which another warehouse could still read the traces from.
+    # Imported archives may still contain the traces, for other warehouses.
     answers = {name: holds(name, ids) for name in last_config(warehouse).archive}
     if not result.reason:
         result = result.ended("done" if result.has_work or result.finishes else "nothing_to_do")
@@ -134,7 +134,7 @@ def _forget(
     if not _has_work(warehouse, known):
         return _result(warehouse, known)
     with writing(warehouse, wait=False):
-        # Another one may have ended meanwhile.
+        # Another forget may have ended since.
         known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
         if not _has_work(warehouse, known):
             return _result(warehouse, known)
@@ -142,7 +142,7 @@ def _forget(
 
 
 def _dry_run(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> ForgetResult:
-    """What would be done; where unknown ids would be refused, what would be done without them."""
+    """Return what would be done; for unknown ids that would be refused, without these."""
     check_links(warehouse)
     known = known_ids(published(warehouse), ids)
     refusal = "" if unseen_too else known.refusal
@@ -154,7 +154,7 @@ def _dry_run(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> Forget
 
 
 def _checked_ids(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "KnownIds":
-    """Look ids up, and refuse unknown ones unless they are to be kept out of later runs."""
+    """Look up ids, and refuse unknown ones unless `unseen_too`."""
     known = known_ids(published(warehouse), ids)
     if known.refusal and not unseen_too:
         raise KpBatchError(known.refusal)
@@ -166,7 +166,7 @@ def _has_work(warehouse: Path, known: "KnownIds") -> bool:
 
 
 def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
-    """Plan, in a temporary folder; without ids, to finish an earlier one."""
+    """Plan in a temporary folder; without ids, plan to finish an earlier forget."""
     with Staging.temporary() as staging:
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
         known.going.write_parquet(staging.to_forget)
@@ -186,7 +186,7 @@ def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
 def _result_of_plan(
     snapshot: PublishedSnapshot, known: "KnownIds", plan: Plan | None
 ) -> ForgetResult:
-    """The result of a plan before it is carried out, but for vectors."""
+    """Return the result of a plan before it is carried out, without vectors."""
     return replace(
         _result(snapshot.warehouse, known),
         replayed=plan.counts.replayed if plan else 0,
@@ -210,7 +210,7 @@ def _result(warehouse: Path, known: "KnownIds") -> ForgetResult:
 
 
 def _work(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
-    """Forget, and remove the files with the traces; also those of an earlier, unfinished one."""
+    """Forget, and remove the files with the traces, also those of an earlier, unfinished forget."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
     with Staging.temporary() as staging:
         leftovers = _leftovers(published(warehouse), staging)
@@ -238,9 +238,9 @@ def _work(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
 
 
 def _leftovers(snapshot: PublishedSnapshot, staging: Staging) -> int:
-    """The vectors that nothing needs before anything is forgotten.
+    """Count the vectors that are unused before anything is forgotten.
 
-    None after an unfinished forget: they may be those of its traces.
+    After an unfinished forget this is 0, because they may belong to its traces.
     """
     if Layout(snapshot.warehouse).forgetting.exists():
         return 0
@@ -248,7 +248,7 @@ def _leftovers(snapshot: PublishedSnapshot, staging: Staging) -> int:
 
 
 def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
-    """Publish the tables without the traces; their older versions still have them."""
+    """Publish the tables without the traces; older versions still contain them."""
     with open_run(last_config(warehouse, note)) as opened:
         run = opened.run
         check_formulas(run)
@@ -268,7 +268,7 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
 
 @contextmanager
 def _marked(run: Run, known: "KnownIds") -> Generator[None]:
-    """Mark that files have forgotten traces, unless this fails and nothing was forgotten."""
+    """Mark that files contain forgotten traces, unless this fails and nothing was forgotten."""
     warehouse, marker = run.config.warehouse, Layout(run.config.warehouse).forgetting
     was_marked = marker.exists()
     ids = [*_marked_ids(warehouse), *known.going.get_column("trace_id")]
@@ -288,7 +288,7 @@ def _marked(run: Run, known: "KnownIds") -> Generator[None]:
 
 
 def _marked_ids(warehouse: Path) -> list[str]:
-    """The ids of traces that files may still hold."""
+    """Return the ids of traces that files may still contain."""
     marker = Layout(warehouse).forgetting
     return json.loads(marker.read_bytes()) if marker.exists() else []
 
@@ -307,12 +307,12 @@ def _without_facts(run: Run) -> Candidate:
 
 
 def _purge_forgotten(warehouse: Path) -> int:
-    """Take forgotten traces out of what earlier runs left, with the vectors of their texts.
+    """Remove forgotten traces from what earlier runs left, with the vectors of their texts.
 
-    Only when all is published: until then a failing run falls back on what was published before.
+    Call this only when all is published: until then, a failing run needs the earlier state.
 
     Returns:
-        How many vectors were removed.
+        The number of removed vectors.
 
     Raises:
         StorageError: not all could be removed.
@@ -341,24 +341,24 @@ def _purge_forgotten(warehouse: Path) -> int:
 
 
 def _forgotten_ids(now: PublishedSnapshot) -> pl.Series:
-    """Those of the marked ids that are forgotten: another one's forget may have failed."""
+    """Return the marked ids that are forgotten; others are from a forget that failed."""
     ids = pl.LazyFrame({"trace_id": _marked_ids(now.warehouse)}, schema={"trace_id": pl.String})
     hashed = ids.with_columns(id_hash=id_hash()).unique()
     return hashed.join(now.scan("forgotten"), on="id_hash", how="semi").collect()["trace_id"]
 
 
 def _remove_words(layout: Layout) -> None:
-    """Remove what libraries printed during earlier commands, which may quote any trace."""
+    """Remove the output of libraries in earlier commands, which may quote any trace."""
     layout.output.unlink(missing_ok=True)
     if layout.prefect.exists():
         shutil.rmtree(layout.prefect)
 
 
 def check_formulas(run: Run, what: str = "forgetting") -> None:
-    """Refuse to replay some traces by other formulas than those of the other scores.
+    """Refuse to replay some traces with other formulas than those of the other scores.
 
     Raises:
-        WarehouseError: this kp_batch has other ones.
+        WarehouseError: this kp_batch has other formulas.
     """
     if not is_as_published(run, Scorer.as_published(run)):
         raise WarehouseError(
@@ -368,30 +368,30 @@ def check_formulas(run: Run, what: str = "forgetting") -> None:
 
 
 def plan_from_published(run: Run) -> Plan:
-    """Plan without a look at the archive, and without the model."""
+    """Plan without reading the archive, and without the model."""
     return make_plan(run, scan_published(run), Scorer.as_published(run))
 
 
 @dataclass(frozen=True)
 class KnownIds:
-    """Distinct ids by what is known of them; frames of `trace_id`."""
+    """Distinct ids by what is known of them; the frames have the column `trace_id`."""
 
-    seen: pl.DataFrame  # those of any row that was ever read
+    seen: pl.DataFrame  # ids of any row that was ever read
     unseen: pl.DataFrame
     forgotten: int  # how many others were forgotten before
     traces: int  # that are scored
     rows: int  # that are rejected
-    replaced: int  # ids that are only in content which counts no more, or not yet
-    unseen_named: str  # a few of the unseen ones, with the ids that may be meant
+    replaced: int  # ids that only replaced or not yet scored content has
+    unseen_named: str  # a few of the unseen ones, with known ids that contain them
 
     @property
     def going(self) -> pl.DataFrame:
-        """Those that are forgotten now."""
+        """The ids that are forgotten now."""
         return pl.concat([self.seen, self.unseen])
 
     @property
     def refusal(self) -> str:
-        """Which ids were never seen, and what to do about that, in words; empty: none."""
+        """A message about ids that were never seen, and what to do; empty if there are none."""
         if not len(self.unseen):
             return ""
         ids = len(self.seen) + len(self.unseen) + self.forgotten
@@ -400,7 +400,7 @@ class KnownIds:
 
 
 def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
-    """Look ids up in what is published, and in the facts of a candidate and of kept runs.
+    """Look up ids in what is published, and in the facts of a candidate and of kept runs.
 
     Duplicates count once.
     """
@@ -436,7 +436,7 @@ def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
 
 
 def _facts_of_others(snapshot: PublishedSnapshot) -> list[Path]:
-    """The files of facts that kept runs alone have, as those that were rolled back."""
+    """Return the files of facts that only kept runs have, such as those that were rolled back."""
     kept = manifests_of_runs(snapshot, snapshot.runs(), snapshot.manifest.kept_from)
     states = (PublishedSnapshot(snapshot.warehouse, manifest) for manifest in kept)
     paths = {path for state in states for path in state.files("facts")}
@@ -444,7 +444,7 @@ def _facts_of_others(snapshot: PublishedSnapshot) -> list[Path]:
 
 
 def _named_ids(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
-    """Name a few unknown ids, each with the known ones that it is a part of."""
+    """Name a few unknown ids, each with the known ones that contain it."""
     ids = unseen.head(_NAMED).get_column("trace_id").to_list()
     if not ids:
         return ""
@@ -471,7 +471,7 @@ def forgotten_text(result: ForgetResult, *, dry_run: bool = False) -> str:
 
 
 def forgotten_parts(result: ForgetResult) -> Iterator[Part]:
-    """What was forgotten for people; what would be, where no run was made."""
+    """Return the text of what was forgotten, or would be."""
     forgotten = f"forgotten by run {result.run_id}" if result.run_id else "to be forgotten"
     traces = f"{count_of(result.traces, 'scored trace')}, {count_of(result.rows, 'rejected row')}"
     yield Head(f"{forgotten}: {traces}" if result.has_work else "nothing to forget")
@@ -480,7 +480,7 @@ def forgotten_parts(result: ForgetResult) -> Iterator[Part]:
 
 def _facts(result: ForgetResult) -> Iterator[tuple[str, str]]:
     ids = [
-        ("replaced", result.replaced, "of content that counts no more, or not yet"),
+        ("replaced", result.replaced, "of replaced or not yet scored content"),
         ("before", result.before, "forgotten before"),
         ("unseen", result.unseen, f"never seen: {result.unseen_named}"),
     ]
@@ -495,11 +495,11 @@ def _facts(result: ForgetResult) -> Iterator[tuple[str, str]]:
     if result.finishes:
         yield "finish", "what an earlier forget left is removed, too"
     if result.leftovers:
-        yield "leftover", f"{count_of(result.leftovers, 'vector')} that no trace needed, too"
-    for keeps, archives in (
-        ("keeps", result.archives),
-        ("was not looked into and may keep", result.unknown_archives),
+        yield "leftover", f"{count_of(result.leftovers, 'unused vector')}, too"
+    for contains, archives in (
+        ("still contains", result.archives),
+        ("was not searched and may still contain", result.unknown_archives),
     ):
         for name in archives:
             command = f"kp-batch import-forget {quote(name)} ID..."
-            yield "archive", f"{name} {keeps} them, too: {command}"
+            yield "archive", f"{name} {contains} them: {command}"

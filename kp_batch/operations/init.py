@@ -1,4 +1,4 @@
-"""Begins a project: writes its file, every value explained, and makes its warehouse."""
+"""Begin a project: write its file, with comments, and create its warehouse."""
 
 import json
 import tomllib
@@ -24,7 +24,7 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import found
 from kp_batch.warehouse.reasons import join_reasons, setting_changes
 
-# What a project begins with: a night that exceeds one of its limits is looked at.
+# The limits of a new project: somebody should look at a night that exceeds one.
 _OF_A_PROJECT = {
     "report": True,
     "max_new_rejects": 0,
@@ -36,14 +36,14 @@ _COMMENT: Mapping[str, Any] = {"width": 108, "subsequent_indent": "# "}
 
 
 def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -> str:
-    """Write a project's file, and make its warehouse unless it is there; returns its id.
+    """Write a project's file, create its warehouse unless it exists, and return its id.
 
-    The settings of a warehouse that is there are written, so that none changes.
+    The file gets the settings of an existing warehouse, so none changes.
 
     Args:
-        config: what is given; what it leaves out is as in the warehouse, or has its default.
-        file: it must not exist.
-        prefect: whether to write the prefect.yaml that deploys it, too.
+        config: the given settings; others are the warehouse's, or defaults.
+        file: the file, which must not exist.
+        prefect: whether to write the prefect.yaml that deploys the project, too.
 
     Raises:
         KpBatchError: one of the files exists, and nothing was written; or the warehouse cannot be
@@ -70,10 +70,11 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
 
 
 def deploy_project(file: Path) -> None:
-    """Write the prefect.yaml that deploys a project that is there.
+    """Write the prefect.yaml that deploys an existing project.
 
     Raises:
-        KpBatchError: another one exists, or the project's file has faults; nothing was written.
+        KpBatchError: there is a prefect.yaml, or the project's file has faults; nothing was
+            written.
     """
     read_project(file)
     _write(_deployment_of(file), _new_deployment(file))
@@ -84,7 +85,7 @@ def _deployment_of(file: Path) -> Path:
 
 
 def _new_deployment(file: Path) -> str:
-    """What deploys a project, for its user to change."""
+    """Return the deployment of a project, for its user to change."""
     path, text = _deployment_of(file), _template("operations", "prefect.yaml")
     text = text.replace(f"project: {PROJECT_FILE}", f"project: {_toml(file.name)}")
     if path.exists() and path.read_bytes() != text.encode():
@@ -101,10 +102,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def _check_same(text: str, file: Path, manifest: Manifest) -> None:
-    """Refuse a text that would change the settings of a warehouse which has some.
+    """Refuse a text that would change the settings of an existing warehouse.
 
     Raises:
-        KpBatchError: it would.
+        KpBatchError: it would change some.
     """
     project = project_of(file, text, tomllib.loads(text))
     settings = RescoreConfig.model_validate({"project": project, "warehouse": ""}).settings
@@ -117,7 +118,7 @@ def _check_same(text: str, file: Path, manifest: Manifest) -> None:
 
 
 def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str) -> str:
-    """The template with the values that are given, and the weights and audits after it."""
+    """Return the template with the given values, and weights and audits after it."""
     values = _OF_A_PROJECT | config.model_dump(mode="json", include=given, exclude_none=True)
     text = Template(_template("operations", PROJECT_FILE)).substitute(
         archive=_toml([_seen_from(folder, path) for path in config.archive]),
@@ -136,7 +137,7 @@ def _template(room: str, name: str) -> str:
 
 
 def _explained(table: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a table: what each setting means, and its value, or a comment that shows one."""
+    """Yield the lines of a table: each setting's meaning, and its value or a commented example."""
     model = TABLES[table]
     defaults = model().model_dump(mode="json")
     yield f"[{table}]"
@@ -150,14 +151,14 @@ def _explained(table: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _changed_profiles(config: RescoreConfig) -> dict[str, Any]:
-    """The weights that are not the built-in ones."""
+    """Return the weights that differ from the built-in ones."""
     built_in = load_profiles().as_json()
     profiles = config.profiles.as_json().items()
     return {name: profile for name, profile in profiles if profile != built_in.get(name)}
 
 
 def _tables(name: str, tables: Mapping[str, Any]) -> Iterator[str]:
-    """Tables of TOML by the names of their keys; a list is an array of tables."""
+    """Yield tables of TOML by the names of their keys; a list is an array of tables."""
     for key, value in tables.items():
         head = f"[{name}.{_toml(key)}]"
         for table in value if isinstance(value, list) else [value]:
@@ -166,7 +167,7 @@ def _tables(name: str, tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
-    """A text, number or list of TOML, which writes them as JSON does."""
+    """Return a text, number or list as TOML, which writes them as JSON does."""
     text = json.dumps(value, ensure_ascii=False)  # TOML has no pairs of surrogates
     return text.replace("\x7f", "\\u007f")  # which TOML does not have as it is
 

@@ -1,6 +1,6 @@
-"""The runs whose tables are kept: those that can be read with --as-of, and rolled back to.
+"""The runs whose tables are kept: --as-of can read them, and some can be rolled back to.
 
-`kp-batch runs` shows them, and so this imports nothing that works on an archive.
+`kp-batch runs` shows them, so this imports nothing that works on an archive.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kp_batch.warehouse.manifest import read_candidate
 from kp_batch.warehouse.run_record import done_runs
 from kp_batch.warehouse.snapshot import kept_candidate, published
 
-# The runs, the last one first, by the variables of `AvailableRuns`.
+# The runs, the newest first, with the variables of `AvailableRuns`.
 RUNS = """
     SELECT run_id, date_trunc('second', started_at) AS started_at, status,
         coalesce(reason, array_to_string(list_transform(
@@ -40,17 +40,17 @@ class AvailableRuns:
     """The runs whose tables are kept, by run_id."""
 
     readable: tuple[str, ...]  # with --as-of
-    restorable: tuple[str, ...]  # of these, those that can be rolled back to
-    candidate: str | None  # the refused run, or preview, that is kept; null: there is none
+    restorable: tuple[str, ...]  # of these, the runs that can be rolled back to
+    candidate: str | None  # the refused run or preview that is kept; null: there is none
 
     @property
     def variables(self) -> dict[str, list[str]]:
-        """Those of `RUNS`."""
+        """The variables of `RUNS`."""
         return {"readable": [*self.readable], "restorable": [*self.restorable]}
 
 
 def available_runs(warehouse: Path) -> AvailableRuns:
-    """List the runs that can be read and rolled back to, the first one first.
+    """List the runs that can be read and rolled back to, the oldest first.
 
     Raises:
         WarehouseError: nothing is published.
@@ -66,7 +66,7 @@ def available_runs(warehouse: Path) -> AvailableRuns:
 
 
 def kept_candidate_run(warehouse: Path) -> str | None:
-    """The run that has left a candidate, which is the last one in that; None if there is none."""
+    """Return the run that left a candidate, which is the last one in it; None without one."""
     if read_candidate(warehouse) is None:
         return None
     runs = kept_candidate(warehouse).runs()

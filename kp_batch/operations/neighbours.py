@@ -1,4 +1,4 @@
-"""The nearest traces in the cache of a published one, read again, and what their texts share."""
+"""The nearest traces in the cache of a published trace, and what their texts have in common."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a trace, as far as it can be read again."""
+    """The content of a trace, if it can be read again."""
 
     row: int | None = None  # of its file
     facts: Row | None = None  # the columns of `with_facts`
@@ -54,7 +54,7 @@ class Content:
 
     @property
     def steps(self) -> tuple[Step, ...] | None:
-        """Its steps in short."""
+        """The steps in short."""
         if self.facts is None:
             return None
         columns = (self.facts[name] for name in ("step_types", "step_tools", "step_contents"))
@@ -65,7 +65,7 @@ class Content:
 
 
 class TracesMet(Rows):
-    """Traces that another one met, the most similar first, and what it has in common with each."""
+    """The nearest traces in a trace's cache, the most similar first, and what is shared."""
 
     __slots__ = ()
     names = (*Similar.names, "is_same_text", "text", "own_text", "unread")
@@ -76,9 +76,9 @@ class CacheHits:
     """The cache of a trace when it came, and the nearest traces in it.
 
     Attributes:
-        contents: of the cache; None without an encoder.
-        nearest: the most similar first: a row of cache_window.sql and its similarity.
-        caveat: why there are none, or why they differ from those of its run; None if they do not.
+        contents: the contents of the cache; None without an encoder.
+        nearest: rows of cache_window.sql with their similarity, the most similar first.
+        caveat: why there are none, or why they differ from those of the run; else None.
     """
 
     contents: CacheContents | None
@@ -87,7 +87,7 @@ class CacheHits:
 
 
 def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
-    """Find the neighbours of the trace of a row of `scores` again, by stored vectors."""
+    """Find the neighbours of a row of `scores` again, from stored vectors."""
     if row["encoder_id"] == NO_FINGERPRINT:
         return CacheHits(None, (), "it was scored without an encoder: every novelty is 0.5")
     settings = CacheSettings.of(row["cache_id"])
@@ -111,7 +111,7 @@ def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
 def met_row(
     row: Row, other: Row, similarity: float, own: Content, content: Content
 ) -> dict[str, Any]:
-    """The row of `TracesMet` for two traces, by their rows of `scores` and their contents."""
+    """Return the row of `TracesMet` for two traces, from their rows of `scores` and contents."""
     own_text, text = diff_contents(own, content)
     return {
         **similar_row(row["created_at"], other, similarity),
@@ -143,7 +143,7 @@ def _caveat(row: Row, nearby: Nearby) -> str | None:
 
 
 def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> dict[str, Content]:
-    """Read a trace again, by trace_id, and others, these from files that are not too large."""
+    """Read a trace and others again, by trace_id; the others only from files of limited size."""
     traces = pl.DataFrame([{name: row[name] for name in _LOCATED_BY} for row in (trace, *others)])
     snapshot.connection.register("traces", traces.to_arrow())
     locations = find_locations(snapshot.connection, "traces", "published.files", "published.facts")
@@ -161,7 +161,7 @@ def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> 
 
 
 def diff_contents(own: Content, other: Content) -> tuple[Spans | None, Spans | None]:
-    """Their texts, from shortly before where they begin to differ; None where one is unread."""
+    """Return both texts, from shortly before their first difference; None if one is unread."""
     if own.facts is None or other.facts is None:
         return None, None
     texts = own.facts["text"], other.facts["text"]
@@ -174,10 +174,10 @@ def diff_contents(own: Content, other: Content) -> tuple[Spans | None, Spans | N
 
 
 def diff_texts(left: str, right: str) -> tuple[Spans, Spans]:
-    """Split two texts into what they share, in the same order, and what each has alone.
+    """Split two texts into what they share, in the same order, and what only one has.
 
-    The spans of a text, put together, are the text. Time grows with the product of the lengths at
-    the worst, so texts should be short.
+    The joined spans of a text are the text. The worst time is proportional to the product of the
+    lengths, so texts should be short.
     """
     texts = _TOKEN.findall(left), _TOKEN.findall(right)
     blocks = [

@@ -1,6 +1,6 @@
-"""What a run would do: by its plan, or by a preview, which does all its work but publishing it.
+"""Show what a run would do: by a plan, or by a preview, which does all the work but publishing.
 
-The vectors that it makes are those of the warehouse: they stay, and the run finds them.
+A preview stores its vectors in the warehouse, where the run finds them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,14 +46,14 @@ _THREADS = ThreadExecutor()
 
 @dataclass(frozen=True, kw_only=True)
 class Preview(RunResult):
-    """What a run would do; its status is that of the run, but for what fails it."""
+    """The result of a preview; its status is how the run would end."""
 
     changes: bool = False  # whether it would publish anything
     comparison: Comparison | None = None  # null: nothing would change, or nothing is published yet
 
     @property
     def moved(self) -> TopChanges:
-        """The traces that would move most, as `Comparison.movers`; none without a comparison."""
+        """The traces that would change most, as `Comparison.movers`; empty without a comparison."""
         return self.comparison.movers if self.comparison else TopChanges()
 
     def _parts_of_work(self) -> Iterable[Part]:
@@ -64,11 +64,11 @@ def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescr
     """Plan a run, and leave nothing behind.
 
     Args:
-        config: of the run; what it leaves out is as the warehouse has it.
+        config: the settings of the run; those left out are the warehouse's.
         by_domain_and_day: see `describe`.
 
     Raises:
-        KpBatchError: there is no such archive, say, or no encoder.
+        KpBatchError: there is no such archive or encoder, for example.
     """
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
@@ -86,18 +86,19 @@ def preview(
     executor: Executor = _THREADS,
     on_result: Callable[[Preview], None] = lambda _: None,
 ) -> Preview:
-    """Do all the work of a run, and publish nothing.
+    """Do all the work of a run, but publish nothing.
 
-    It leaves the vectors that it made, on this machine alone, and the report if `output` is set.
+    It leaves its vectors, only on this machine, and the report if `output` is set.
 
     Args:
-        config: of the run; what it leaves out is as the warehouse has it.
-        executor: as for `rescore_and_report`.
-        on_result: takes the preview as soon as it is known, before the report is written.
+        config: the settings of the run; those left out are the warehouse's.
+        executor: see `rescore_and_report`.
+        on_result: takes the preview before the report is written.
 
     Raises:
-        KpBatchError: the run would fail, or `output` is no file, or one of archive or warehouse.
-        AuditError: audits fail, after the report is written.
+        KpBatchError: the run would fail, or `output` is not a file or is in the archive or the
+            warehouse.
+        AuditError: audits fail; the report is written before.
     """
     config = config.model_copy(update={"preview": True})
     check_folder(config.warehouse)
@@ -139,7 +140,7 @@ def preview_text(result: Preview, *, shows_text: bool = True) -> str:
 def preview_parts(
     result: Preview, *, shows_text: bool = True, rest: str = "--json"
 ) -> Iterator[Part]:
-    """A preview for people; see `comparison_parts`."""
+    """Return the text of a preview; see `comparison_parts`."""
     counts = result.counts
     if counts is None:
         return
@@ -159,7 +160,7 @@ def preview_parts(
 
 @step("compare")
 def _comparison(run: Run, then: PublishedSnapshot) -> Comparison | None:
-    """Compare what is published with what would be; None where no run was done before."""
+    """Compare what is published with what would be; None if no run succeeded before."""
     was, would_be = last_done(run.snapshot.runs()), last_done(then.runs())
     if was is None or would_be is None:
         return None
@@ -174,7 +175,7 @@ def _write_report(run: Run, then: PublishedSnapshot, executor: Executor) -> None
 
 
 def _check_output(config: RescoreConfig) -> None:
-    """Refuse, before any work, what cannot be a file or would be one of archive or warehouse."""
+    """Refuse, before any work, an output that is not a file or is in archive or warehouse."""
     output = config.output
     if output is None:
         return

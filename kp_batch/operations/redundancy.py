@@ -1,4 +1,4 @@
-"""The share of an archive's traces that nearly repeat any earlier one, whatever the caches."""
+"""Find the share of an archive's traces that nearly repeat any earlier one, in any cache."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
 from kp_batch.warehouse.staging import Staging
 
-MAX_EXACT_TEXTS = 50_000  # whose pairs are all compared; of more texts, a sample is
+MAX_EXACT_TEXTS = 50_000  # compared in all pairs; of more texts, only a sample is
 SAMPLE_TEXTS = 1_000
 SAMPLE_SEED = 0
 _Z = 1.959963984540054  # the normal distribution has 95% within so many deviations
@@ -42,28 +42,28 @@ _COUNTS = """
 
 @dataclass(frozen=True)
 class Redundancy(Displayed):
-    """The traces that repeat an earlier one; its fields in the order of their JSON.
+    """The traces that repeat an earlier one; the fields are in the order of the JSON.
 
-    `all_repeats = exact_repeats + near_repeats`, and `share = all_repeats / traces`. Where a sample
-    was compared, `near_repeats` is an estimate, rounded to whole traces.
+    `all_repeats = exact_repeats + near_repeats`, and `share = all_repeats / traces`. If only a
+    sample was compared, `near_repeats` is an estimate, rounded to whole traces.
     """
 
-    similarity: float  # the cosine from which on a trace nearly repeats another one
-    encoder_id: str  # of the vectors
-    traces: int  # that have vectors of this encoder
-    other_encoders: int  # traces that count nowhere here, as they have vectors of another one
-    exact_repeats: int  # traces whose text an earlier one has
-    near_repeats: int  # of the others, those that an earlier one is similar to
+    similarity: float  # the lowest cosine of a near repeat
+    encoder_id: str  # the encoder of the vectors
+    traces: int  # with vectors of this encoder
+    other_encoders: int  # traces not counted, because another encoder made their vectors
+    exact_repeats: int  # traces with the text of an earlier one
+    near_repeats: int  # other traces, similar to an earlier one
     all_repeats: int  # both
     share: float  # of all repeats among the traces: 0..1
-    low: float  # the 95% interval of the share, which is itself where all were compared
+    low: float  # the 95% interval of the share; the share itself if all were compared
     high: float
-    same_objective: int  # traces whose objective an earlier one has
-    compared: int  # traces without an earlier text that were compared with all earlier ones
+    same_objective: int  # traces with the objective of an earlier one
+    compared: int  # traces with a new text that were compared with all earlier ones
 
     @property
     def is_exact(self) -> bool:
-        """Whether all traces were compared, and not a sample of them."""
+        """Whether all traces were compared, not only a sample."""
         return self.compared == self.traces - self.exact_repeats
 
     def _parts(self) -> Iterator[Part]:
@@ -71,22 +71,22 @@ class Redundancy(Displayed):
 
 
 def redundancy(warehouse: Path, similarity: float) -> Redundancy:
-    """Find the share of the traces that nearly repeat any earlier one.
+    """Find the share of traces that repeat, or nearly repeat, any earlier one.
 
-    Earlier is in the order of created_at and id; a trace repeats another one of the same text, or
-    whose vector is as similar. Those of a text that came before are counted. Of the others all are
-    compared with all earlier ones; of more than 50,000, a thousand that are drawn, the same each
-    time, and the share is an estimate with its interval.
+    Earlier means in the order of created_at and id. A trace repeats another one if their texts are
+    equal, or their vectors this similar. Equal texts are counted. All other texts are compared with
+    all earlier ones; above 50,000, only a sample of a thousand is, the same each time, and the
+    share is an estimate with its interval.
 
     No model is needed, and nothing is published.
 
     Args:
         warehouse: the folder of the tables.
-        similarity: the least cosine, above 0 and at most 1.
+        similarity: the lowest cosine of a near repeat, above 0 and at most 1.
 
     Raises:
         KpBatchError: the scores are computed without an encoder.
-        WarehouseError: it is no warehouse, no trace is scored in it, or vectors are missing.
+        WarehouseError: there is no warehouse or no scored trace, or vectors are missing.
     """
     with Staging.temporary() as staging:
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
@@ -108,10 +108,10 @@ class _Texts:
 
     @classmethod
     def of(cls, snapshot: OpenSnapshot, encoder_id: str) -> "_Texts":
-        """Find the vectors of the texts that have any of an encoder.
+        """Find the vectors of all texts of an encoder.
 
         Raises:
-            WarehouseError: some are missing.
+            WarehouseError: vectors are missing.
         """
         set_variables(snapshot.connection, encoder_id=encoder_id)
         snapshot.connection.execute(sql(__name__, "redundancy.sql"))
@@ -154,7 +154,7 @@ class _Texts:
         )
 
     def _hits(self, compared: int, similarity: float) -> int:
-        """How many of the texts that are compared an earlier one is similar to."""
+        """Count the compared texts that are similar to an earlier one."""
         draw = np.random.default_rng(SAMPLE_SEED)
         positions = np.sort(draw.choice(self.count, compared, replace=False)).astype(np.int64)
         wanted = pl.scan_parquet(self.places, glob=False).select(pl.all().gather(positions))
@@ -176,14 +176,13 @@ class _Texts:
 
 
 def wilson_interval(hits: int, draws: int) -> tuple[float, float]:
-    """The 95% interval of a share, by a sample of it.
+    """Return Wilson's 95% interval of a share, from a sample.
 
-    Formula: Wilson's, `(h + z^2 / 2 +- z sqrt(h (n - h) / n + z^2 / 4)) / (n + z^2)` for h hits of
-    n draws.
+    It is `(h + z^2 / 2 +- z sqrt(h (n - h) / n + z^2 / 4)) / (n + z^2)` for h hits in n draws.
 
     Args:
-        hits: 0..draws.
-        draws: at least 1.
+        hits: the number of hits, 0 to `draws`.
+        draws: the number of draws, at least 1.
     """
     middle = hits + _Z**2 / 2
     reach = _Z * sqrt(hits * (draws - hits) / draws + _Z**2 / 4)
@@ -197,7 +196,7 @@ def redundancy_text(result: Redundancy) -> str:
 
 
 def redundancy_parts(result: Redundancy) -> Iterator[Part]:
-    """The redundancy of an archive for people."""
+    """Return the text of the redundancy of an archive."""
     about = "" if result.is_exact else "about "
     near = f"near repeats: another text, a similarity from {result.similarity:g}"
     counts = {

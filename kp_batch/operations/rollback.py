@@ -1,4 +1,4 @@
-"""Publishes the state of an earlier run again: a run of its own, which copies no row."""
+"""Publish the state of an earlier run again, as a run of its own that copies no rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -39,7 +39,7 @@ from kp_batch.warehouse.snapshot import (
 from kp_batch.warehouse.staging import Staging
 
 _FILES = 10  # that are named, of each kind
-# The options of changed settings, where they have other names.
+# The options of changed settings, if they have other names.
 _OPTIONS = {"audit": "audits", "weights": "profiles"}
 _COUNTS = """
     SELECT
@@ -54,18 +54,18 @@ _COUNTS = """
 class RollbackResult(RunResult):
     """What a rollback undid, or would undo, and what comes back with the next run.
 
-    There is nothing to do where that is published already. Counts and audits are those of the run
-    that is published again.
+    There is nothing to do if that state is published already. Counts and audits are those of the
+    run that is published again.
     """
 
-    rolled_back: RolledBack  # from the last run that was done, when it began
+    rolled_back: RolledBack  # from the last successful run at that time
     rescored: int  # traces whose scores change back
-    removed: int  # traces that are scored now, and were not then
-    returned: int  # traces that were scored then, and are not now
+    removed: int  # traces scored now, but not then
+    returned: int  # traces scored then, but not now
     rejects: int  # rows and files that are rejected now
     rejects_then: int
-    files: FileChanges | None = None  # what the next run would find; null: nobody has looked
-    not_read: str = ""  # why nobody could, in words; empty: nobody tried, or one has
+    files: FileChanges | None = None  # changes for the next run; null: the archive was not read
+    not_read: str = ""  # why it could not be read; empty: it was read, or need not be
 
     def _parts_of_work(self) -> Iterable[Part]:
         return rollback_parts(self)
@@ -74,17 +74,17 @@ class RollbackResult(RunResult):
 def rollback(warehouse: Path, run: str, *, note: str | None = None) -> RollbackResult:
     """Publish a run's state again: scores, rejects, files, facts, profiles and settings.
 
-    It is a run of its own, which the next one continues. That one scores the archive as it is then:
-    mend the archive first. A page in the warehouse is made anew.
+    The rollback is a run of its own, which the next one continues. The next one scores the archive
+    as it is then, so fix the archive first. A report in the warehouse is written again.
 
     Args:
         warehouse: the folder of the tables.
-        run: as `find_runs` takes it.
-        note: a line to keep with the rollback.
+        run: the run, by a name for `find_runs`.
+        note: a line to store with the rollback.
 
     Raises:
-        WarehouseError: it is no warehouse, there is no such run, it failed, some of its files were
-            removed, a forget was not finished, or another run is writing.
+        WarehouseError: there is no warehouse or no such run, the run failed, some of its files were
+            removed, a forget did not finish, or another run is writing.
     """
     published(warehouse)  # or the lock would make a folder
     with writing(warehouse, wait=False), timed() as clock:
@@ -105,7 +105,7 @@ def rollback(warehouse: Path, run: str, *, note: str | None = None) -> RollbackR
 
 
 def excluded_by(project: ProjectFile | None, warehouse: Path) -> Sequence[str]:
-    """What the next run of a warehouse excludes by its project; nothing where that has faults."""
+    """Return what the project excludes from the next run; nothing if its file has faults."""
     if project and project.is_of(warehouse):
         with suppress(SettingError):
             return read_project(project).values.get("exclude", ())
@@ -117,11 +117,11 @@ def plan_rollback(warehouse: Path, run: str, exclude: Sequence[str] = ()) -> Rol
 
     Args:
         warehouse: the folder of the tables.
-        run: as `find_runs` takes it.
-        exclude: what that run leaves out, as `RescoreConfig` has it.
+        run: the run, by a name for `find_runs`.
+        exclude: the globs of files that the next run leaves out.
 
     Raises:
-        WarehouseError: as of `rollback`, but for other runs.
+        WarehouseError: see `rollback`; other runs may be writing.
     """
     check_links(warehouse)
     return _with_file_changes(_Plan.of(warehouse, run, None), exclude)
@@ -138,10 +138,10 @@ class _Plan:
 
     @classmethod
     def of(cls, warehouse: Path, name: str, note: str | None) -> "_Plan":
-        """Find the run, and the differences from it; the rollback has a note.
+        """Find the run, and the differences from it.
 
         Raises:
-            WarehouseError: it cannot be published again.
+            WarehouseError: the run cannot be published again.
         """
         now = published(warehouse)
         [target] = now.find_runs(name)
@@ -183,7 +183,7 @@ def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
 
 
 def _count_moves(now: PublishedSnapshot, before: PublishedSnapshot) -> tuple[int, int, int]:
-    """Count the traces whose score differs, and those of one side, by the files that differ."""
+    """Count the traces with another score, and those on one side only, in the changed files."""
     ours, theirs = ({*state.files("scores")} for state in (now, before))
     query = statement(
         _COUNTS,
@@ -200,7 +200,7 @@ def _count_rejects(snapshot: PublishedSnapshot) -> int:
 
 
 def _with_file_changes(plan: _Plan, exclude: Sequence[str]) -> RollbackResult:
-    """The result with what the next run would find in the archive."""
+    """Return the result with what the next run would find in the archive."""
     config = plan.config.model_copy(update={"exclude": tuple(exclude)})
     try:
         with Staging.temporary() as staging:
@@ -216,7 +216,7 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     """Refuse a run that cannot be published again.
 
     Raises:
-        WarehouseError: it failed, some of its files were removed, or a forget was not finished.
+        WarehouseError: the run failed, some of its files were removed, or a forget did not finish.
     """
     name = target.run_id
     if target.status != "done":
@@ -247,9 +247,9 @@ def rolled_back_text(
 
 
 def rollback_parts(result: RollbackResult, *, has_project: bool = False) -> Iterator[Part]:
-    """What a rollback undid, or would undo, for people.
+    """Return the text of a rollback, done or planned.
 
-    Settings of a project are its file's: that is told apart from this.
+    If a project sets the settings, the command prints a warning about its file instead.
     """
     undone = result.rolled_back
     if result.status == "nothing_to_do":
@@ -273,11 +273,12 @@ def _facts(result: RollbackResult, *, has_project: bool) -> Iterator[tuple[str, 
     yield from (("setting", printable(change.words)) for change in settings)
     options = sorted({_OPTIONS.get(change.code, change.code) for change in settings})
     if options and not has_project:
-        yield "again", f"a run that is given {', '.join(options)} sets it anew"
+        named = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+        yield "again", f"a later run with {named} applies it again"
 
 
 def _next_files(result: RollbackResult) -> Iterator[tuple[str, str]]:
-    """The changes that the next run would find in the archive, if it was looked at."""
+    """Yield the changes that the next run would find in the archive, if it was read."""
     if result.not_read:
         yield "next run", f"the archive was not read: {printable(result.not_read)}"
     for kind, paths in asdict(result.files).items() if result.files else ():

@@ -1,4 +1,4 @@
-"""Scores new traces: as a live engine would its first, or as they would come to a warehouse."""
+"""Score new traces, as a live engine scores its first, or as they would come to a warehouse."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,18 +42,18 @@ NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
 _ROWS = 256  # scored at once
 _NAME, _ID = 30, 60  # characters
 _SHOWN = ("line", "trace_id", "task_domain", "score", "max_similarity", "message")
-_DETECTED_BY = 16  # lines, to tell what a file is
+_DETECTED_BY = 16  # lines that show the kind of a file
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
-# The greatest similarity to a cache's traces, None where it is empty, and the nearest of these.
+# The greatest similarity to a cache's traces, or None if it is empty, and the nearest traces.
 Neighbours = tuple[float | None, Similar]
-# Those of each trace of a frame of `with_facts`.
+# Finds them for each trace of a frame of `with_facts`.
 FindNeighbours = Callable[[pl.DataFrame], list[Neighbours]]
 
 
 @dataclass(frozen=True)
 class Scored(Displayed):
-    """The score of a new trace, and what it is made of; its fields in the order of their JSON."""
+    """The score of a new trace, and its parts; the fields are in the order of the JSON."""
 
     line: int  # from 1
     trace_id: str | None
@@ -84,7 +84,7 @@ ScoredLine = Scored | Unscored
 
 
 class LineScores(Rows):
-    """The scores of lines, by the names of the view `scores`; null where there is none."""
+    """The scores of lines, with the columns of the view `scores`; null without a score."""
 
     __slots__ = ()
     names = (
@@ -97,7 +97,7 @@ class ScoredLines(Displayed, list[ScoredLine]):
     """The scores of new traces, or why some have none."""
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for each trace, with the columns of `LineScores`."""
+        """Return a row for each trace, with the columns of `LineScores`."""
         return LineScores.of(map(_row, self)).to_polars()
 
     def _parts(self) -> Iterator[Part]:
@@ -107,7 +107,7 @@ class ScoredLines(Displayed, list[ScoredLine]):
 
 
 def _row(result: ScoredLine) -> dict[str, Any]:
-    """The row of a line in `LineScores`."""
+    """Return the row of a line in `LineScores`."""
     row: dict[str, Any] = dict.fromkeys(LineScores.names) | {"reasons": ()} | vars(result)
     if isinstance(result, Scored):
         sums = result.breakdown
@@ -117,7 +117,7 @@ def _row(result: ScoredLine) -> dict[str, Any]:
 
 
 def no_neighbours(facts: pl.DataFrame) -> list[Neighbours]:
-    """The neighbours of traces whose caches are empty."""
+    """Return the neighbours of traces whose caches are empty."""
     return [(None, Similar())] * len(facts)
 
 
@@ -127,18 +127,18 @@ def score_lines(
     moment: datetime,
     find_neighbours: FindNeighbours = no_neighbours,
 ) -> Iterator[ScoredLine]:
-    """Score new traces, each by itself: none is compared with another one of them.
+    """Score new traces independently: they are not compared with each other.
 
-    Neither id nor created_at is needed. Memory is that of a few lines.
+    Ids and created_at are optional. Only a few lines are in memory at once.
 
     Args:
-        file: one trace as JSON, or JSONL: one on each line.
-        versions: the weights, from which those of `moment` count.
-        moment: when they are scored; with a time zone.
+        file: one trace as JSON, or one on each line as JSONL.
+        versions: the weights; those valid at `moment` count.
+        moment: the time of scoring, with a time zone.
         find_neighbours: finds the traces that they resemble.
 
     Yields:
-        One for each line that is not blank, in their order.
+        A result for each line that is not blank, in order.
 
     Raises:
         UnreadableError: it is not JSON at all.
@@ -149,11 +149,11 @@ def score_lines(
 def each_line(
     file: IO[bytes], answers: Callable[[pl.DataFrame], Iterable[T]]
 ) -> Iterator[T | Unscored]:
-    """Answer each line of a file, see `score_lines`, that is a trace which can be scored.
+    """Answer each line of a file that is a valid trace; see `score_lines`.
 
     Args:
-        file: of traces.
-        answers: of each of some traces: of a frame of `with_facts`.
+        file: a file of traces.
+        answers: returns an answer for each trace of a frame of `with_facts`.
 
     Raises:
         UnreadableError: it is not JSON at all.
@@ -170,7 +170,7 @@ def each_line(
 
 
 def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
-    """Some lines at a time, with their numbers from 0; one trace on many lines as one of them."""
+    """Yield some lines at a time, with their numbers from 0; a trace on many lines is one."""
     before: list[bytes] = []
     lines = lines_of(file)
     for line in lines:
@@ -193,10 +193,10 @@ def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
 
 
 def _refuse_other_kinds(lines: Sequence[bytes]) -> None:
-    """Refuse at once a file of which each line would be refused by itself.
+    """Refuse a file in which every line would be refused.
 
     Raises:
-        UnreadableError: says what the file is instead.
+        UnreadableError: the file is of another kind; the message says which.
     """
     start = b"".join(lines[:_DETECTED_BY])
     if (kind := kind_of(start)) is PARQUET:
@@ -260,7 +260,7 @@ def scored_text(result: ScoredLine) -> str:
 
 
 def scored_parts(result: Scored) -> Iterator[Part]:
-    """The score of a new trace for people."""
+    """Return the text of the score of a new trace."""
     head = line_head(result.line, result.trace_id)
     yield Head(f"{head}, {shortened(result.task_domain, _NAME)}: {result.score:.4f}")
     yield breakdown_table(

@@ -1,4 +1,4 @@
-"""Scores an archive by the steps of a run, in a temporary warehouse."""
+"""Score an archive by the steps of a run, in a temporary warehouse."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,19 +37,19 @@ class ScoredRows:
 def score_archive(
     config: RescoreConfig, file: Path | None = None, executor: Executor = _THREADS
 ) -> ScoredRows:
-    """Score an archive. No limit counts, and no audit: whatever is rejected, the others are scored.
+    """Score an archive, without limits and audits: rejected rows do not stop the others.
 
-    DuckDB and Arrow keep memory for later, which the next step may need: they give it back between
-    the steps.
+    DuckDB and Arrow return unused memory between the steps, because the next step may need it.
 
     Args:
-        config: complete. Its warehouse is an empty folder, or none: the caller removes it.
-        file: the archive, where nobody knows its name: no message has it.
-        executor: as for `rescore_and_report`.
+        config: a complete config. Its warehouse is an empty or missing folder, which the caller
+            removes.
+        file: the archive, if messages must not name it.
+        executor: see `rescore_and_report`.
 
     Raises:
-        ArchiveError: there is no such archive, or the file is none.
-        KpBatchError: there is no such encoder, say.
+        ArchiveError: there is no such archive, or the file is of another kind.
+        KpBatchError: there is no such encoder, for example.
     """
     run = Run.begin(config, datetime.now(UTC), is_temporary=True)
     scorer = Scorer.of(run)
@@ -79,7 +79,7 @@ def _warn(run: Run, plan: Plan) -> None:
 
 
 def _with_rows(run: Run, scan: ArchiveScan, scores: pl.DataFrame) -> pl.DataFrame:
-    """Add the row of each trace: of the rows of its file that have its id, the last one counts."""
+    """Add the row of each trace: the last one in its file with its id."""
     files = pl.scan_parquet(run.staging.table("files"), glob=False)
     rows = pl.concat([*_accepted(scan)]).group_by("file_id", "trace_id").agg(pl.col("row").max())
     placed = files.select("file_id", "source_file").join(rows, on="file_id").drop("file_id")

@@ -1,4 +1,4 @@
-"""The traces of a whole archive that a trace resembles most, whenever they were made."""
+"""Find the traces of a whole archive, earlier and later, that are most similar to one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ from kp_batch.warehouse.run_record import last_done
 
 _NO_VECTORS = "there are no vectors to compare"
 _NAME, _ID = 30, 60  # characters
-_LINES = 10  # that a notebook shows
-_MORE = 8  # times as many vectors are looked at, where traces do not have enough of them
+_LINES = 10  # shown in a notebook
+_MORE = 8  # times as many vectors to search, if too few of them are of traces
 _ACCEPTED = "(SELECT text_hash, created_at FROM published.facts WHERE len(reasons) = 0)"
 _MISSING = """
     SELECT count(*) FROM published.scores SEMI JOIN $missing USING (text_hash)
@@ -45,14 +45,14 @@ _MISSING = """
 
 
 class NearestTraces(Rows):
-    """The most similar traces first, of equal ones the oldest; later ones have a negative age."""
+    """The most similar traces first, then the oldest; later traces have a negative age."""
 
     __slots__ = ()
     names = (*Similar.names, "is_same_text", "score")
 
 
 class NearestOfLines(Rows):
-    """The nearest traces of several new ones, each with the line that it is near to."""
+    """The nearest traces of several new ones, each with the line of the new one."""
 
     __slots__ = ()
     names = (*NearestTraces.names, "line")
@@ -60,17 +60,17 @@ class NearestOfLines(Rows):
 
 @dataclass(frozen=True)
 class SimilarTraces(Displayed):
-    """The traces of an archive that one resembles most; its fields in the order of their JSON."""
+    """The traces of an archive most similar to one; the fields are in the order of the JSON."""
 
     line: int | None  # of the file, from 1; null: a trace of the archive
     trace_id: str | None
     task_domain: str
-    created_at: str  # ISO 8601, UTC; of one of a file, when it was compared
+    created_at: str  # ISO 8601, UTC; for a trace of a file, the time of the comparison
     encoder_id: str
     compared: int  # traces
-    other_encoders: int  # traces that were not compared, as they have vectors of another encoder
-    missing: int  # traces that were not compared, as their vectors are not stored any more
-    is_zero: bool  # whether its own vector is, to which none is similar
+    other_encoders: int  # traces not compared, because another encoder made their vectors
+    missing: int  # traces not compared, because their vectors are not stored any more
+    is_zero: bool  # whether its vector is zero, to which none is similar
     nearest: NearestTraces
 
     def _parts(self) -> Iterator[Part]:
@@ -84,7 +84,7 @@ class SimilarLines(Displayed, list[SimilarLine]):
     """The nearest traces of new ones, or why some cannot be compared."""
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for each of the nearest traces, with the columns of `NearestOfLines`."""
+        """Return a row for each of the nearest traces, with the columns of `NearestOfLines`."""
         found = (each for each in self if isinstance(each, SimilarTraces))
         rows = ({**row, "line": each.line} for each in found for row in each.nearest)
         return NearestOfLines(rows).to_polars()
@@ -101,16 +101,16 @@ class SimilarLines(Displayed, list[SimilarLine]):
 
 
 def similar_to_trace(warehouse: Path, name: str, most: int) -> SimilarTraces:
-    """Find the traces of the archive that one of it resembles most, by its encoder's vectors.
+    """Find the traces of the archive most similar to one of them, by its encoder's vectors.
 
     Args:
-        warehouse: the folder of the tables, of which nothing is changed.
-        name: of the trace, as `find_trace` takes it.
-        most: how many are listed at the most.
+        warehouse: the folder of the tables, which does not change.
+        name: the name of the trace; see `find_trace`.
+        most: the maximum number of similar traces.
 
     Raises:
-        KpBatchError: it was scored without an encoder.
-        WarehouseError: it is no warehouse, there is no such trace, or its vector is missing.
+        KpBatchError: the trace was scored without an encoder.
+        WarehouseError: there is no warehouse or no such trace, or its vector is missing.
     """
     with open_published(warehouse) as snapshot:
         row = find_trace(snapshot, name)
@@ -131,22 +131,21 @@ def similar_to_trace(warehouse: Path, name: str, most: int) -> SimilarTraces:
 def similar_to_lines(
     warehouse: Path, file: IO[bytes], moment: datetime, most: int
 ) -> Iterator[SimilarLine]:
-    """Find the traces of the archive that new ones resemble most, each by itself.
+    """Find the traces of the archive most similar to each of some new ones.
 
     Args:
-        warehouse: the folder of the tables, of which nothing is changed.
-        file: one trace as JSON, or JSONL: see `score_lines`. Of the archive, the trace of its id is
-            left out.
-        moment: from which ages count; with a time zone.
-        most: how many are listed at the most, for each.
+        warehouse: the folder of the tables, which does not change.
+        file: traces; see `score_lines`. Traces of the archive with their ids are left out.
+        moment: the time from which ages count, with a time zone.
+        most: the maximum number of similar traces for each.
 
     Yields:
-        One for each line that is not blank, in their order.
+        A result for each line that is not blank, in order.
 
     Raises:
         UnreadableError: it is not JSON at all.
         KpBatchError: the warehouse has no encoder.
-        WarehouseError: it is no warehouse, or nothing was scored there yet.
+        WarehouseError: there is no warehouse, or no scores in it.
         EncoderError: the model cannot be found.
     """
     config = last_config(warehouse)
@@ -162,7 +161,7 @@ def similar_to_lines(
 
 @dataclass(frozen=True)
 class _Asked:
-    """A trace whose nearest are wanted."""
+    """A trace to find similar ones for."""
 
     row: Mapping[str, Any]  # with its trace_id, task_domain and text_hash
     vector: Float32s
@@ -183,15 +182,15 @@ def _asked(
 
 @dataclass(frozen=True)
 class _Stored:
-    """The vectors of a store with their hashes, as they lie in it."""
+    """The vectors of a store with their hashes, in the order of the store."""
 
     hashes: Sequence[Hashes]
     vectors: Sequence[Float32s]  # mapped into memory
 
     def frame(self, rows: Int64s, cosines: Float64s) -> pl.DataFrame:
-        """The `hash` of some rows, and their `similarity`, which is the cosine.
+        """Return the `hash` of some rows, and their `similarity`, the cosine.
 
-        Of a hash that recurs, the first row counts, as for `VectorStore`.
+        If a hash recurs, the first row counts, as for `VectorStore`.
         """
         firsts = np.cumsum([0, *map(len, self.hashes)])
         parts = np.searchsorted(firsts, rows, "right") - 1
@@ -206,10 +205,10 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Archive:
-    """Finds traces by the stored vectors of an encoder.
+    """Find traces by the stored vectors of an encoder.
 
-    The store is read as it lies, since to find the place of each trace takes longer than all else.
-    Some of its vectors may be no trace's any more: then more of them are looked at.
+    This reads the store in its own order, because finding the place of each trace would take
+    longest. Some of its vectors may belong to no trace any more; then it searches more of them.
     """
 
     snapshot: OpenSnapshot
@@ -217,7 +216,7 @@ class _Archive:
     most: int
 
     def similar(self, asked: Sequence[_Asked]) -> Iterator[SimilarTraces]:
-        """Find the nearest of each."""
+        """Find the nearest traces of each."""
         most = self.most + 2  # with its own, and one that shows that all as similar are there
         found = nearest(np.stack([each.vector for each in asked]), self._stored.vectors, most)
         for each, columns, cosines in zip(asked, found.columns, found.cosines, strict=True):
@@ -237,7 +236,7 @@ class _Archive:
         return VectorStore(self._folder, self.snapshot.connection)
 
     def _nearest(self, asked: _Asked, columns: Int64s, cosines: Float64s) -> list[dict[str, Any]]:
-        """The rows of the nearest traces, with their similarity, by rows of the store."""
+        """Return the rows of the nearest traces, with their similarity, from rows of the store."""
         rows = columns[columns >= 0]
         hashes = self._stored.frame(rows, cosines[: len(rows)])
         traces = self._traces(asked, hashes) if rows.size else []
@@ -249,7 +248,7 @@ class _Archive:
         return self._nearest(asked, more.columns[0], more.cosines[0])
 
     def _traces(self, asked: _Asked, hashes: pl.DataFrame) -> list[dict[str, Any]]:
-        """The most similar traces whose vectors have some hashes; of equal ones, the oldest."""
+        """Return the most similar traces whose vectors have some hashes, the oldest first."""
         snapshot, path = self.snapshot, self.snapshot.staging.folder / "texts.parquet"
         snapshot.connection.register("hashes", hashes.to_arrow())
         self._store.write_rows_of("hashes", statement(_ACCEPTED), path)
@@ -298,7 +297,7 @@ class _Archive:
 
     @cached_property
     def _missing(self) -> int:
-        """How many traces have no vector; the facts alone tell where none lacks one."""
+        """How many traces have no vector; usually none, which the facts alone show."""
         path = self.snapshot.staging.missing
         if not self._store.write_missing(statement(_ACCEPTED), path):
             return 0
@@ -319,7 +318,7 @@ def _refusal(result: Unscored) -> str:
 
 
 def similar_parts(result: SimilarTraces) -> Iterator[Part]:
-    """The nearest traces of one for people."""
+    """Return the text of the nearest traces of one."""
     if result.line is None:
         yield Head(f"trace {shortened(result.trace_id or '', _ID)}")
         domain = shortened(result.task_domain, _NAME)

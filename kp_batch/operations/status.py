@@ -1,6 +1,6 @@
-"""How a warehouse fares: the last run that was tried, the last one that was good, open warnings.
+"""The status of a warehouse: its last run, its last success, open warnings.
 
-It reads a few small files, or objects, and writes nothing: a monitor asks it every minute.
+This reads a few small files or objects and writes nothing, so a monitor can run it every minute.
 """
 
 import json
@@ -37,8 +37,8 @@ _ATTEMPTS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "check how the last run ended, and whether the nightly job starts"
 _DRY = "check whether the archive still receives traces, and whether runs reject them"
 _SKEW_S = 300.0  # by which the clocks of two machines may differ
-PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
-# Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
+TIMEOUT_S = 30.0  # until a bucket, or a disk behind a network, has answered
+# For a warehouse without last-run.json, of an earlier kp_batch or a copy.
 _LAST_DONE = """
     SELECT
         strftime(started_at, '%Y-%m-%dT%H:%M:%S+00:00'),
@@ -52,16 +52,16 @@ _LAST_DONE = """
 
 @dataclass(frozen=True)
 class WarehouseStatus(Displayed):
-    """How a warehouse fares."""
+    """The status of a warehouse."""
 
     warehouse: str
-    is_new: bool  # whether no run was tried yet
-    last_run: RunResult | None  # that was tried; null: none was, or it left no mark, as in a copy
-    last_success: RunResult | None  # that was done or had nothing to do; null: none was
-    age_s: float | None  # since the end of that
-    trace_age_s: float | None  # since the newest trace; null: none is known
-    free_bytes: int | None  # of the disk; null of a bucket
-    # The lines of the project that would bring back what a rollback undid: the next run is refused.
+    is_new: bool  # whether there was no run yet
+    last_run: RunResult | None  # null: none was made, or it is unknown, as in a copy
+    last_success: RunResult | None  # the last run that was done or had nothing to do
+    age_s: float | None  # seconds since the end of the last success
+    trace_age_s: float | None  # seconds since the newest trace; null: none is known
+    free_bytes: int | None  # free space on the disk; null for a bucket
+    # Lines of the project that would bring back what a rollback undid: the next run is refused.
     brings_back: tuple[str, ...] = ()
 
     def _parts(self) -> Iterator[Part]:
@@ -69,7 +69,7 @@ class WarehouseStatus(Displayed):
         yield Facts(status_facts(self, self._looked_at()))
 
     def _looked_at(self) -> datetime:
-        """When it was looked at, by the age that it had then; now, where it had none."""
+        """When the status was read, from the age of the last success; now, without one."""
         success = self.last_success
         if success is None or success.finished_at is None or self.age_s is None:
             return datetime.now(UTC)
@@ -82,20 +82,20 @@ def status_of(
     warehouse_id: str | None = None,
     project: ProjectFile | None = None,
 ) -> WarehouseStatus:
-    """Look how a warehouse fares.
+    """Return the status of a warehouse.
 
     Args:
         warehouse: the folder of the tables, or a bucket's copy.
         now: the time, in UTC.
-        warehouse_id: that it has to have; None: any.
-        project: of the next run.
+        warehouse_id: the id that it must have; None for any.
+        project: the project of the next run.
 
     Raises:
-        WarehouseError: it is none, or another one, or does not answer within `PATIENCE_S`.
+        WarehouseError: there is no warehouse or another one, or no answer within `TIMEOUT_S`.
     """
     try:
         return answered_within(
-            PATIENCE_S, partial(_looked_at, warehouse, now, warehouse_id, project)
+            TIMEOUT_S, partial(_looked_at, warehouse, now, warehouse_id, project)
         )
     except WarehouseError:
         raise
@@ -130,7 +130,7 @@ def _seconds_since(moment: str | None, now: datetime) -> float | None:
 
 
 def _newest_trace(warehouse: Path, found: "_Found", now: datetime) -> str | None:
-    """The time of the newest trace: where the last good run did not leave it, by the tables."""
+    """Return the time of the newest trace: that of the last success, or from the tables."""
     success = found.success
     if success is None or url_of(warehouse) or success.newest_trace:
         return success.newest_trace if success else None
@@ -141,7 +141,7 @@ def _newest_trace(warehouse: Path, found: "_Found", now: datetime) -> str | None
 
 
 def _brought_back(warehouse: Path, found: "_Found", project: ProjectFile | None) -> tuple[str, ...]:
-    """The lines of a project that bring back what the last success, a rollback, undid."""
+    """Return lines of a project that bring back what the last success, a rollback, undid."""
     rolled_back = found.success.rolled_back if found.success else None
     if project is None or rolled_back is None or not rolled_back.undone:
         return ()
@@ -151,15 +151,15 @@ def _brought_back(warehouse: Path, found: "_Found", project: ProjectFile | None)
     try:
         config = RescoreConfig.model_validate({"project": project, "warehouse": warehouse})
         return (*bringing_back(config, found.published.settings, rolled_back.undone),)
-    except (SettingError, *DAMAGED):  # the next run tells of it; a mark may be anybody's
+    except (SettingError, *DAMAGED):  # the next run reports it; anybody may write last-run.json
         return ()
 
 
 def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
-    """Refuse a warehouse whose last good run is longer ago than `most`, where that is given.
+    """Refuse a warehouse whose last success is older than `most`, if that is given.
 
     Raises:
-        WarehouseError: it is, or there was none.
+        WarehouseError: it is older, or there is none.
     """
     if most is None:
         return
@@ -175,10 +175,10 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
 
 
 def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
-    """Refuse a warehouse whose newest trace is older than `most`, where that is given.
+    """Refuse a warehouse whose newest trace is older than `most`, if that is given.
 
     Raises:
-        WarehouseError: it is, or there is none.
+        WarehouseError: it is older, or there is none.
     """
     if most is None:
         return
@@ -197,7 +197,7 @@ def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
 
 
 def check_last_run(status: WarehouseStatus) -> None:
-    """Refuse a warehouse whose last run ended without success; one that is running may have it yet.
+    """Refuse a warehouse whose last run ended without success, unless it is running.
 
     Raises:
         WarehouseError: it did.
@@ -225,9 +225,9 @@ def _check_clock(what: str, age_s: float, warehouse: str) -> None:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the files, or objects, of a warehouse say."""
+    """What the files or objects of a warehouse contain."""
 
-    published: Manifest  # empty: nothing is
+    published: Manifest  # empty if nothing is published
     last_run: RunResult | None
     success: RunResult | None
 
@@ -249,9 +249,9 @@ def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
 
 
 def _resolved(last: RunResult | None, warehouse: Path) -> RunResult | None:
-    """The last run, which is running only while its process holds the lock.
+    """Return the last run, which is running only while its process has the lock.
 
-    That lets it go for a moment before it says how it ended: so it is looked at several times.
+    It releases the lock just before it records how it ended, so this checks several times.
     """
     if last is None or last.status != "running":
         return last
@@ -266,7 +266,7 @@ def _resolved(last: RunResult | None, warehouse: Path) -> RunResult | None:
 
 
 def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
-    """By three objects, and by this machine's copy, which knows more of its own runs."""
+    """Read three objects, and this machine's copy, which has more about its own runs."""
     there, here, manifest = LastRuns.in_bucket(url), LastRuns.read(copy), read_there(copy)
     check_manifest(manifest, copy, warehouse_id)
     runs = [each for each in (there.last_run, here.last_run) if each]
@@ -285,7 +285,7 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
 
 
 def _elsewhere(copy: Path, writer: Mapping[str, Any]) -> RunResult | None:
-    """The run of another machine, by its notice, which one that was killed leaves as well."""
+    """Return the run of another machine, from its notice, which also remains after a kill."""
     if writer.get("copy") == CopyRecord.of(copy).copy_id:
         return None
     try:  # anybody may have written it
@@ -314,14 +314,14 @@ def _last_done(warehouse: Path) -> RunResult | None:
 
 
 def status_text(status: WarehouseStatus, now: datetime) -> str:
-    """Format how a warehouse fares for a terminal."""
+    """Format the status of a warehouse for a terminal."""
     rows = dict(status_facts(status, now))
     longest = max(map(len, rows))
     return "\n".join(f"{name:{longest}}  {text}" for name, text in rows.items())
 
 
 def status_facts(status: WarehouseStatus, now: datetime) -> list[tuple[str, str]]:
-    """How a warehouse fares, for people."""
+    """Return the status of a warehouse as names and texts."""
     rows = {"last run": _last_text(status, now), "last success": "none yet"}
     if (success := status.last_success) and status.age_s is not None:
         rows["last success"] = f"{_ago(status.age_s)}, {_success_text(success)}"
@@ -381,7 +381,7 @@ def _words(status: str) -> str:
 
 
 def _open_warnings(success: RunResult) -> str:
-    """The warnings since a run was done, which may ask for a look: they fail no run."""
+    """Return the open warnings since the last success, which do not fail a run."""
     if (counts := success.counts) is None:
         return "unknown, until a run has looked"
     cut = f" ({counts.cut:,} cut)" if counts.cut else ""

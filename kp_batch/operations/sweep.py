@@ -1,4 +1,4 @@
-"""Computes what other caches and thresholds would do to the scores, from the stored vectors."""
+"""Compute what other caches and thresholds would do to the scores, from the stored vectors."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -44,14 +44,14 @@ from kp_batch.warehouse.staging import Staging
 
 # Of the formulas, the files whose macros its SQL calls.
 _MACROS = ("distribution", "overrides", "rank_correlation", "shows_novelty")
-_SAME_SCORE = 1e-6  # scores that differ by no more are the same one, however it was written
+_SAME_SCORE = 1e-6  # recorded scores within this distance are equal, as they may be rounded
 # Of each trace with each cache.
 _SWEPT = ("task_domain", "novelty", "score", "current_score", "recorded_score")
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """One way to group traces by cache, and the caches to replay with it."""
+    """A way to group traces by cache, and the caches to replay with it."""
 
     cache_by: tuple[str, ...]  # see `parse_cache_by`
     thresholds: dict[CacheSettings, set[float]]  # by cache
@@ -64,20 +64,20 @@ class Grouping:
 
 
 def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noqa: B008 (it is frozen)
-    """Compute the scores that a run would leave, with each combination of settings.
+    """Compute the scores of a run with each combination of settings.
 
-    They are that run's to the bit, with the weights and the encoder of the published scores. No
-    model is needed, no file of the archive is read, and nothing in the warehouse changes.
+    They equal the scores of such a run to the bit, with the published weights and encoder. This
+    needs no model, reads no file of the archive, and changes nothing in the warehouse.
 
     Args:
         warehouse: the folder of the tables.
-        values: of the settings; the current ones are compared as well.
+        values: values of the settings; the current ones are compared as well.
 
     Raises:
-        KpBatchError: there is no encoder, or there is nothing by which caches are to be kept.
-        ResourceError: the widest windows fit into no memory.
-        WarehouseError: it is no warehouse, no trace is scored in it, by another version of
-            kp_batch, or vectors are missing.
+        KpBatchError: there is no encoder, or nothing that caches could be kept by.
+        ResourceError: the widest windows do not fit into memory.
+        WarehouseError: there is no warehouse or no scored trace, another version of kp_batch
+            computed the scores, or vectors are missing.
     """
     with Staging.temporary() as staging:
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
@@ -103,7 +103,7 @@ def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noq
 
 
 def _groupings(config: RescoreConfig, values: SweepValues) -> list[Grouping]:
-    """All combinations, and the current one; settings that are left out are the current ones."""
+    """Return all combinations, and the current one; settings left out are the current ones."""
     current = CacheSettings(config.cache_size, config.ttl)
     own = Grouping(config.cache_by, {current: {config.threshold}}, current)
     groupings = {config.cache_by: own}
@@ -117,7 +117,7 @@ def _groupings(config: RescoreConfig, values: SweepValues) -> list[Grouping]:
 
 
 def _scorer(run: Run) -> Scorer:
-    """The run's scorer, which must have an encoder."""
+    """Return the run's scorer, which must have an encoder."""
     scorer = Scorer.as_published(run)
     if not scorer.has_encoder:
         raise without_encoder(run.config.warehouse, "novelty is 0.5 whatever the cache is")
@@ -134,7 +134,7 @@ def _check_keys(snapshot: OpenSnapshot, groupings: Iterable[Grouping]) -> None:
 def _replayed(
     run: Run, snapshot: OpenSnapshot, scorer: Scorer, grouping: Grouping, bar: Progress
 ) -> Generator[Path]:
-    """Replay all traces with each cache; yields files of `_SWEPT` and `cache`, its number."""
+    """Replay all traces with each cache, and yield files of `_SWEPT` and `cache`, its number."""
     run.staging.make()
     set_variables(snapshot.connection, replay=str(run.staging.replay))
     query = sql(__name__, "sweep_rows.sql", cache_group=group_of(grouping.cache_by))
@@ -165,11 +165,11 @@ def sweep_span(
     folder: Path,
     staging: Staging,
 ) -> Path:
-    """Replay one span with each cache, by the vectors of a store's folder; see `_replayed`."""
+    """Replay one span with each cache, with the vectors of a store's folder; see `_replayed`."""
     rows, places = span.read(staging)
     own = span.first - span.warm
     caches = [cache for cache in grouping.caches if cache != grouping.current]
-    # The current scores have the novelty of theirs.
+    # The current scores already have the novelty of the current cache.
     novelties = _novelties(rows, read_vectors(folder, places), own, caches) if caches else {}
     swept = [
         rows.slice(own)
@@ -203,7 +203,7 @@ def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[R
 def _novelties(
     rows: pl.DataFrame, vectors: Float32s, own: int, caches: Sequence[CacheSettings]
 ) -> dict[CacheSettings, pl.Series]:
-    """The novelty of the rows from `own` on, by cache."""
+    """Return the novelty of the rows from `own` on, by cache."""
     times = rows.get_column("created_at").to_physical().to_numpy()
     groups = rows.get_column("first").to_numpy()
     first = np.searchsorted(groups, groups)  # a group that began before these rows begins with them

@@ -1,4 +1,4 @@
-"""The result of a sweep: the scores of each domain with each combination, and how it is shown."""
+"""The result of a sweep: the scores of each domain with each combination, as data and text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ _OUTCOME = (
 
 
 class Variants(Rows):
-    """What the scores of domains are with combinations of a cache and a threshold.
+    """The scores of domains with combinations of a cache and a threshold.
 
-    Beside each stands the current combination, the warehouse's own.
+    The current combination, the warehouse's own, is included.
     """
 
     __slots__ = ()
@@ -34,9 +34,9 @@ class Variants(Rows):
 
 @dataclass(frozen=True)
 class Sweep(Displayed):
-    """What a run would make of the scores, with each of some combinations."""
+    """The scores that a run would compute with each of some combinations."""
 
-    encoder_id: str  # current, as are the weights
+    encoder_id: str  # the current encoder
     traces: int
     # All domains first, then each; by cache_by, cache size, ttl and threshold.
     variants: Variants
@@ -51,11 +51,11 @@ def sweep_text(result: Sweep) -> str:
 
 
 def sweep_parts(result: Sweep, *, rest: str = "variants") -> Iterator[Part]:
-    """A sweep for people, a table for all domains and one for each of the largest.
+    """Return the text of a sweep: a table for all domains, and one for each of the largest.
 
     Args:
         result: the sweep.
-        rest: what has the domains that are not shown.
+        rest: the name of what has the domains that are not shown.
     """
     overall, *domains = (
         list(rows) for _, rows in groupby(result.variants, lambda row: row["task_domain"])
@@ -65,11 +65,11 @@ def sweep_parts(result: Sweep, *, rest: str = "variants") -> Iterator[Part]:
         f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
         f"{result.encoder_id}"
     )
-    yield "  rank corr, now reach, no longer (reach it): beside the current combination"
+    yield "  rank corr, now reach, no longer (reach it): compared with the current combination"
     if any(row["rank_correlation"] is None for rows in (overall, *shown) for row in rows):
         yield "  no rank corr: all scores of one cache are equal, and have no order"
     if overall[0]["recorded"]:
-        yield "  recorded: the share of recorded scores that come out the same"
+        yield "  recorded: the share of recorded scores that are reproduced"
     for rows in (overall, *sorted(shown, key=domains.index)):
         domain = rows[0]["task_domain"]
         name = "all domains" if domain is None else shortened(domain, _DOMAIN)

@@ -1,6 +1,6 @@
-"""Removes what no recent run needs: old versions, facts, vectors and raw rows.
+"""Remove what no recent run needs: old versions, facts, vectors and raw rows.
 
-`forget` uses its functions, too.
+`forget` uses these functions, too.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -41,20 +41,20 @@ _ROW = ("file_id", "row")  # identify a row of content, whatever files have it
 
 @dataclass(frozen=True)
 class VacuumResult(Displayed):
-    """How many of each were removed or merged, or would be."""
+    """The numbers of what was removed or merged, or would be."""
 
     files: int  # of tables
     facts: int  # rows, of replaced files
     raw_rows: int  # the JSON of rejects
     vectors: int
     merged: int = 0  # small files of vectors, which the next vacuum removes
-    lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
-    readable: tuple[str, ...] = ()  # those that it still can
+    lost: tuple[str, ...] = ()  # runs that --as-of can no longer read, the oldest first
+    readable: tuple[str, ...] = ()  # runs that it still can
 
 
 @dataclass(frozen=True)
 class FactsRewrite:
-    """The removal of facts and JSON: files that have any are rewritten as one, others stay."""
+    """The removal of facts and JSON: files with any are rewritten as one file, others stay."""
 
     keep: Keep  # of rows with the columns of `FACTS`
     files: tuple[Path, ...]  # to rewrite
@@ -65,9 +65,9 @@ class FactsRewrite:
         """Find the files to rewrite.
 
         Args:
-            snapshot: has the facts.
-            keep: as above.
-            at_least: files of fewer rows are rewritten, too, if there are several.
+            snapshot: the state with the facts.
+            keep: selects the rows that stay.
+            at_least: files with fewer rows are rewritten, too, if there are several.
         """
         paths = snapshot.files("facts")
         if not paths:
@@ -103,10 +103,10 @@ def vacuum(
         warehouse: the folder of the tables.
         keep: runs that ended within this time stay readable with --as-of.
         now: the time.
-        dry_run: tell what would be removed, and change nothing.
+        dry_run: only report what would be removed.
 
     Raises:
-        WarehouseError: it is no warehouse, a forget was not finished, or a run is writing.
+        WarehouseError: there is no warehouse, a forget did not finish, or a run is writing.
     """
     require_manifest(warehouse)
     if dry_run:
@@ -120,7 +120,7 @@ def vacuum(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is removed, of the published state and of older runs."""
+    """What to remove from the published state and from older runs."""
 
     published: PublishedSnapshot
     kept_from: int  # see `Manifest`
@@ -133,7 +133,7 @@ class _Plan:
     readable: Sequence[str]
 
     def result(self, other_vectors: int, merged: int) -> VacuumResult:
-        """Its counts, with those of other encoders: vectors that nothing needs, merged files."""
+        """Return its counts, with unused vectors and merged files of other encoders."""
         return VacuumResult(
             files=len(self.unneeded.data),
             facts=self.facts.removed,
@@ -146,7 +146,7 @@ class _Plan:
 
 
 def _plan(warehouse: Path, since: datetime) -> _Plan:
-    """Plan to keep the published state, and the runs since the first that ended since a time."""
+    """Plan to keep the published state, and all runs from the first that ended since a time."""
     if Layout(warehouse).forgetting.exists():
         # It may be under way, in a bucket: past manifests are to name files that none does by now.
         raise WarehouseError(
@@ -175,14 +175,14 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
 
 
 def _kept_from(snapshot: PublishedSnapshot, runs: Sequence[RunRecord], since: datetime) -> int:
-    """The number of the first publication that is kept; the last run that is done always is."""
+    """Return the number of the first publication to keep; the last successful run always stays."""
     last = last_done(runs)
     kept = [run.number for run in runs if run.finished_at >= since]
     return min([*kept, last.number if last else snapshot.manifest.number])
 
 
 def _carry_out(plan: _Plan) -> tuple[int, int]:
-    """Remove it; returns how many vectors of the other encoders were removed, and files merged."""
+    """Carry out a plan, and return the numbers of removed vectors of others, and merged files."""
     snapshot, warehouse = plan.published, plan.published.warehouse
     candidate = plan.facts.carry_out(Candidate(warehouse, snapshot.manifest, "upkeep"))
     candidate = _drop_raw(candidate, snapshot, plan.old_raw)
@@ -215,10 +215,10 @@ def _of_ledger(snapshot: PublishedSnapshot, old: pl.DataFrame) -> Keep:
 
 
 def _old_raw(snapshot: PublishedSnapshot, old: Collection[str]) -> pl.DataFrame:
-    """The rows whose JSON is removed, with the number of their copies: only old runs rejected them.
+    """Return the rows whose JSON is removed, with the number of their copies.
 
-    Where a later run rejected a copy, the JSON of all copies stays. So does that of content which
-    the published rejects do not name, of a failed run say.
+    Only old runs rejected them. If a later run rejected a copy, the JSON of all copies stays. So
+    does that of content that the published rejects do not name, such as of a failed run.
     """
     with_raw = snapshot.scan("rejects").filter(pl.col("raw").is_not_null())
     is_old = pl.col("run_id").is_in(list(old)).all()
@@ -227,7 +227,7 @@ def _old_raw(snapshot: PublishedSnapshot, old: Collection[str]) -> pl.DataFrame:
 
 
 def _without_raw(rows: pl.LazyFrame, old: pl.DataFrame) -> pl.LazyFrame:
-    """The rows of `facts` or `rejects`; the old ones, marked in `is_old`, without their JSON."""
+    """Return the rows of `facts` or `rejects`, without the JSON of those marked in `is_old`."""
     marked = old.lazy().select(*_ROW, is_old=pl.lit(value=True))
     known = rows.join(marked, on=_ROW, how="left", maintain_order="left")
     is_old = pl.col("is_old").fill_null(value=False)
@@ -245,13 +245,13 @@ def _drop_raw(candidate: Candidate, snapshot: PublishedSnapshot, old: pl.DataFra
 
 
 def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
-    """The vector folders of encoders that no published score is of."""
+    """Return the vector folders of encoders without published scores."""
     names, folders = snapshot.encoder_ids, Layout(snapshot.warehouse).all_vectors.glob("*")
     return sorted(folder for folder in folders if folder.name not in names)
 
 
 def _count_other_vectors(plan: _Plan) -> tuple[int, int]:
-    """Count the vectors of the other encoders that nothing needs, and the files to merge."""
+    """Count the unused vectors of the other encoders, and the files to merge."""
     needed = {*Layout(plan.published.warehouse).all_vectors.glob("*")} - {*plan.encoders}
     ledger = plan.published.relation("files")
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
@@ -265,9 +265,9 @@ def _count_other_vectors(plan: _Plan) -> tuple[int, int]:
 
 
 def prune_vectors(snapshot: PublishedSnapshot, others: Sequence[Path] = ()) -> int:
-    """Remove the vectors of texts that no accepted row of the facts has; returns their number.
+    """Remove the vectors of texts without an accepted row in the facts, and return their number.
 
-    Other files of facts may have them as well.
+    Rows in `others`, further files of facts, count as well.
     """
     layout = Layout(snapshot.warehouse)
     folders = list(layout.all_vectors.glob("*"))
@@ -285,7 +285,7 @@ def count_prunable_vectors(
 ) -> int:
     """Count the vectors that `prune_vectors` will remove.
 
-    The SQL of what stays is a join that selects the rows of `facts` that will be there then.
+    The SQL `stays` is a join that selects the rows of `facts` that will remain.
     """
     accepted = _accepted(snapshot, stays, others)
     folders = Layout(snapshot.warehouse).all_vectors.glob("*")
@@ -328,7 +328,7 @@ def _removed(result: VacuumResult, *, dry_run: bool) -> Iterator[Part]:
 
 
 def _lost_runs(runs: Sequence[str], *, is_done: bool) -> Iterator[tuple[str, str]]:
-    """The runs that --as-of cannot read any more, for people, if there are any."""
+    """Yield the runs that --as-of can no longer read, if there are any."""
     if runs:
         which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
         can = "can" if is_done else "could"

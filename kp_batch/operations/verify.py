@@ -1,7 +1,7 @@
-"""Computes some traces again, from the archive's files, and compares them with the scores.
+"""Score some traces again, from the archive's files, and compare with what is published.
 
-Each is replayed by itself, one trace after the other through `VectorCache`: a check of the replay
-in blocks.
+Each is replayed by itself, with one trace after another in `VectorCache`. This checks the replay in
+blocks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,8 +42,8 @@ from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
 
-# All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
-# was embedded: components of one text's vectors differed by 3e-7 at the most.
+# Everything is equal to the bit except vectors, whose last bits depend on the texts embedded with
+# them: components of the vectors of one text differed by at most 3e-7.
 VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5, "bf16": 1e-2})
 _NO_RUN_DONE: Mapping[str, Any] = {"embedder": "none", "precision": "float32", "cache_by": "none"}
 _ARCHIVE_COLUMNS = (*OWN_COLUMNS, "cache_group")  # known from the files, without a replay
@@ -51,7 +51,7 @@ _COMPARED = (*_ARCHIVE_COLUMNS, *NOVELTY, "composite", "score")
 
 
 class Differences(Rows):
-    """How far each column of the scores is off, at the most; null where nothing is: its trace."""
+    """The greatest difference in each column of the scores, and its trace; null without any."""
 
     __slots__ = ()
     names = ("column", "max_difference", "tolerance", "trace_id")
@@ -59,14 +59,14 @@ class Differences(Rows):
 
 @dataclass(frozen=True)
 class Verification(Displayed):
-    """How some published scores differ from the same ones computed from scratch."""
+    """How some published scores differ from scores computed from scratch."""
 
-    seed: int  # of the choice of traces
-    missing: int  # traces of the archive that have no score
-    sampled: int  # traces
-    checked: int  # of these; the others' files are gone, unreadable or changed
+    seed: int  # of the sample
+    missing: int  # traces of the archive without a score
+    sampled: int  # traces in the sample
+    checked: int  # of these; the files of the others are gone, unreadable or changed
     differences: Differences
-    wrong: str  # what is beyond tolerance, in words; empty: nothing
+    wrong: str  # differences beyond their tolerance, in words; empty: none
 
     def _parts(self) -> Iterator[Part]:
         yield from verification_parts(self)
@@ -80,7 +80,7 @@ def verification_text(result: Verification) -> str:
 
 
 def verification_parts(result: Verification) -> Iterator[Part]:
-    """A verification for people."""
+    """Return the text of a verification."""
     skipped = result.sampled - result.checked
     files = "its file is" if skipped == 1 else "their files are"
     yield Head(
@@ -95,16 +95,16 @@ def verification_parts(result: Verification) -> Iterator[Part]:
 
 
 def _is_wrong(row: Mapping[str, Any]) -> bool:
-    """Whether a difference is beyond its tolerance, or no number."""
+    """Whether a difference is beyond its tolerance, or NaN."""
     greatest = row["max_difference"]
     return greatest is not None and not greatest <= row["tolerance"]
 
 
 def refuse_wrong(result: Verification) -> Verification:
-    """Refuse scores that do not verify; else the result.
+    """Return the result, or refuse scores that do not verify.
 
     Raises:
-        KpBatchError: they do not.
+        KpBatchError: the scores do not verify.
     """
     if result.wrong:
         raise KpBatchError(f"the scores do not verify: {result.wrong}")
@@ -113,26 +113,26 @@ def refuse_wrong(result: Verification) -> Verification:
 
 @dataclass(frozen=True)
 class ScoredTrace:
-    """What the replay of a published trace needs."""
+    """The inputs for the replay of a published trace."""
 
     encoder_id: str
     cache_id: str
     position: int  # in the timeline, from 0
     first: int  # the position of the first trace of its cache
-    text_hash_now: str  # this and the time as the archive has them now
+    text_hash_now: str  # this and the time are as in the archive now
     created_at_now: datetime
 
 
 @dataclass(frozen=True)
 class ReplayedNovelty:
-    """The columns of `NOVELTY`, computed again, and how far the trace's stored vector is off."""
+    """The columns of `NOVELTY`, computed again, and the error of the stored vector."""
 
     novelty: float
     max_similarity: float | None
     nearest_trace_id: str | None
     nearest_age_s: float | None
     cached_vectors: int
-    vector: float | None = None  # its largest difference of a component; null: not embedded again
+    vector: float | None = None  # the largest difference of a component; null: not embedded again
 
 
 def verify(warehouse: Path, *, traces: int, seed: int | None, embed: bool) -> Verification:
@@ -140,17 +140,17 @@ def verify(warehouse: Path, *, traces: int, seed: int | None, embed: bool) -> Ve
 
     Args:
         warehouse: the folder of the tables.
-        traces: how many.
-        seed: of their choice; the same one chooses the same traces again. None: any.
+        traces: the size of the sample.
+        seed: the same seed draws the same traces; None for a new one.
         embed: whether to embed their texts again, and to compare all stored vectors with their
             checksums.
 
     Returns:
-        The differences; where traces were drawn and none could be checked, that is wrong, too.
+        The differences. If traces were drawn but none could be checked, `wrong` says so.
 
     Raises:
         DamagedVectorsError: vectors are damaged.
-        WarehouseError: it is no warehouse, or vectors are missing.
+        WarehouseError: there is no warehouse, or vectors are missing.
     """
     seed = randbelow(10**6) if seed is None else seed
     with open_published(warehouse) as snapshot:
@@ -177,7 +177,7 @@ def verify(warehouse: Path, *, traces: int, seed: int | None, embed: bool) -> Ve
 
 @dataclass(frozen=True)
 class Reference:
-    """Replays one trace at a time: slow, and trusted."""
+    """Replay one trace at a time: slow, but simple."""
 
     snapshot: OpenSnapshot  # with the table timeline of sample.sql
     fresh: Mapping[tuple[str, str], Float32s]  # embedded again, by encoder_id and text hash
@@ -222,7 +222,7 @@ class Reference:
         return read_vectors(Layout(self.snapshot.warehouse).vectors(encoder_id), places)
 
     def _find_vectors(self, encoder_id: str) -> pl.DataFrame:
-        """The places of the vectors of all windows of an encoder's traces, at once."""
+        """Find the places of the vectors in all windows of an encoder's traces, at once."""
         traces = self.traces.filter(encoder_id=encoder_id)
         reach = max(CacheSettings.of(cache).size for cache in traces.get_column("cache_id"))
         connection, path = self.snapshot.connection, self.snapshot.staging.vectors
@@ -254,7 +254,7 @@ def _check_vectors(snapshot: OpenSnapshot) -> None:
 def _computed_again(
     snapshot: OpenSnapshot, stored: pl.DataFrame, reference: Reference
 ) -> pl.DataFrame:
-    """Compute the scores of the rows from their present facts and their windows."""
+    """Compute the scores of the rows from their current facts and their windows."""
     needed = [field.name for field in fields(ScoredTrace)]
     replayed: list[ReplayedNovelty] = []
     with progress("verifying", len(stored), "trace") as bar:
@@ -271,7 +271,7 @@ def _computed_again(
 
 
 def _sample(snapshot: OpenSnapshot, traces: int, seed: int) -> pl.DataFrame:
-    """Choose some published traces, each with its position in the timeline; see sample.sql."""
+    """Draw some published traces, each with its position in the timeline; see sample.sql."""
     set_variables(snapshot.connection, traces=traces)
     snapshot.connection.execute("SET VARIABLE seed = ?::VARCHAR", [seed])
     snapshot.connection.execute(sql(__name__, "sample.sql"))
@@ -314,10 +314,10 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
 
 
 def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
-    """The facts of some rows of a file.
+    """Return the facts of some rows of a file.
 
     Raises:
-        UnreadableError: it is gone or has changed.
+        UnreadableError: the file is gone or has changed.
     """
     try:
         source = stat_file(path)
@@ -334,14 +334,14 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
 def _groups_now(
     snapshot: OpenSnapshot, stored: pl.DataFrame, settings: Mapping[str, Any]
 ) -> pl.Series:
-    """The rows' groups by their present facts, and the keys of their files' paths."""
+    """Return the rows' groups, by their current facts and the keys in their files' paths."""
     now = (pl.col(f"{name}_now").alias(name) for name in CACHE_COLUMNS)
     rows = stored.select("path_keys", *now)
     return groups_of(snapshot, rows, parse_cache_by(settings["cache_by"]))
 
 
 def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str, str], Float32s]:
-    """Embed the rows' texts again: the vectors by encoder_id and text hash."""
+    """Embed the rows' texts again, and return the vectors by encoder_id and text hash."""
     encoder = load_encoder(settings["embedder"], settings["precision"])
     if encoder is None or rows.is_empty():
         return {}
@@ -354,7 +354,7 @@ def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str,
 def _differences(
     stored: pl.DataFrame, again: pl.DataFrame, tolerance: float
 ) -> Iterator[dict[str, Any]]:
-    """How far each column is off, at the most."""
+    """Yield the greatest difference in each column."""
     for name in (*_COMPARED, "vector"):
         now = again.get_column(name)
         off = now if name == "vector" else _off(stored.get_column(name), now)
@@ -369,7 +369,7 @@ def _differences(
 
 
 def _off(was: pl.Series, now: pl.Series) -> pl.Series:
-    """How far each row is off; 0 or 1 if it is no number."""
+    """Return the difference of each row; 0 or 1 for other types than numbers."""
     differs = was.ne_missing(now).cast(pl.Float64)
     if was.dtype != pl.Float64:
         return differs

@@ -43,7 +43,7 @@ _SPANS = """
 
 @dataclass(frozen=True)
 class CacheContents:
-    """What the cache held when a trace came."""
+    """The contents of a cache when a trace came."""
 
     size: int  # vectors
     capacity: int
@@ -55,12 +55,12 @@ class CacheContents:
 
 @dataclass(frozen=True)
 class Moment:
-    """When something came to the cache.
+    """A position in the order of traces.
 
     Attributes:
-        time: with a time zone.
-        before: of the traces of that very time, those had come whose ids are less than this one;
-            None: all of them.
+        time: the time, with a time zone.
+        before: an id; of the traces of exactly that time, only those with lesser ids came before.
+            None for all.
     """
 
     time: datetime
@@ -78,7 +78,7 @@ class CacheWindow:
     span: range  # the positions of its traces
 
     def contents(self) -> CacheContents:
-        """Its size, settings, span of time and domains."""
+        """Return its size, settings, span of time and domains."""
         times = self._ask("SELECT min(created_at), max(created_at) FROM $rows")
         oldest, newest = times.row(0)
         domains = self._ask(
@@ -96,7 +96,7 @@ class CacheWindow:
     def nearby(
         self, vectors: Sequence[Float32s], most: int, without: Sequence[int | None] | None = None
     ) -> list[Nearby]:
-        """Find the traces that some vectors resemble; see `most_similar`. The cache is read once.
+        """Find the traces most similar to some vectors; see `most_similar`. Reads the cache once.
 
         Raises:
             WarehouseError: vectors are missing.
@@ -106,7 +106,7 @@ class CacheWindow:
         return most_similar(vectors, parts, most, without, self.span.start)
 
     def load(self) -> tuple[pl.DataFrame, Float32s]:
-        """Its traces, the oldest first: the rows of cache_window.sql, and their vectors.
+        """Return its traces, the oldest first: the rows of cache_window.sql, and their vectors.
 
         Raises:
             WarehouseError: vectors are missing.
@@ -125,9 +125,9 @@ class Caches:
 
     Attributes:
         snapshot: what is published; its connection gets the table cache_window, see there.
-        encoder_id: of the vectors.
-        settings: of each cache.
-        moment: when.
+        encoder_id: the encoder of the vectors.
+        settings: the settings of each cache.
+        moment: the position in the order of traces.
     """
 
     snapshot: OpenSnapshot
@@ -136,11 +136,11 @@ class Caches:
     moment: Moment
 
     def of(self, groups: AbstractSet[str | None]) -> dict[str | None, CacheWindow]:
-        """The caches of some groups, until the next call.
+        """Return the caches of some groups, which are valid until the next call.
 
-        It takes the time of reading their days and the store's hashes, and the memory of some of
-        the vectors. The groups of all traces are counted by day for that; where all share one
-        cache, the table's log has the counts; their group is None.
+        This reads their days and the store's hashes, and keeps some of the vectors in memory. To
+        find the days, it counts the groups of all traces by day. If all traces share one cache,
+        their group is None, and the table's log has the counts.
         """
         snapshot, connection = self.snapshot, self.snapshot.connection
         set_variables(
@@ -167,7 +167,7 @@ class Caches:
         }
 
     def rows(self, nearby: Sequence[Nearby]) -> dict[int, dict[str, Any]]:
-        """The rows of cache_window.sql that some vectors resemble, by position."""
+        """Return the rows of cache_window.sql that some vectors resemble, by position."""
         wanted = {position for matches in nearby for position, _ in matches.nearest}
         positions = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
         query = "FROM cache_window SEMI JOIN positions USING (position)"
@@ -175,20 +175,20 @@ class Caches:
         return {row["position"]: row for row in rows.to_dicts()}
 
     def positions(self, trace_ids: pl.Series) -> dict[str, int]:
-        """The positions of the traces that any of them has, by id."""
+        """Return the positions of traces by id, for those that any cache contains."""
         query = "SELECT trace_id, position FROM cache_window SEMI JOIN ids USING (trace_id)"
         return dict(self.snapshot.ask(query, ids=trace_ids.to_frame("trace_id")).iter_rows())
 
     @property
     def _since(self) -> datetime | None:
-        """The time up to which traces have expired; None if none has."""
+        """The time up to which traces have expired; None if none have."""
         try:
             return self.moment.time - self.settings.ttl if self.settings.ttl else None
         except OverflowError:  # before the year 1
             return None
 
     def _days(self, groups: AbstractSet[str | None]) -> list[date]:
-        """The days of the traces in the groups' caches."""
+        """Return the days of the traces in the groups' caches."""
         last = self.moment.time.astimezone(UTC).date()
         first = self._since.astimezone(UTC).date() if self._since else date.min
         if groups == {None}:
@@ -207,7 +207,7 @@ class Caches:
 def stored_vectors(
     snapshot: OpenSnapshot, encoder_id: str, text_hashes: list[str]
 ) -> dict[str, Float32s]:
-    """The vectors of some texts, by their hashes, as far as they are stored."""
+    """Return the stored vectors of some texts, by hash."""
     folder = Layout(snapshot.warehouse).vectors(encoder_id)
     path = snapshot.staging.folder / "stored.parquet"
     wanted = pl.DataFrame({"text_hash": text_hashes}).unique().with_row_index("position")
@@ -219,7 +219,7 @@ def stored_vectors(
 
 
 def vectors_of(snapshot: OpenSnapshot, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:
-    """The vectors of some traces; those that are stored are not computed again."""
+    """Return the vectors of some traces, and compute only those that are not stored."""
     hashes = facts.get_column("text_hash").to_list()
     known = stored_vectors(snapshot, encoder.encoder_id, hashes)
     missing = facts.filter(~pl.col("text_hash").is_in(list(known))).unique("text_hash")
@@ -233,16 +233,16 @@ def vectors_of(snapshot: OpenSnapshot, encoder: Encoder, facts: pl.DataFrame) ->
 def warehouse_cache(
     warehouse: Path, moment: datetime, group: Mapping[str, str | None]
 ) -> Generator[tuple[ProfileVersions, FindNeighbours]]:
-    """The weights of a warehouse, and what finds the neighbours of traces in its caches.
+    """Yield the weights of a warehouse, and a function that finds neighbours in its caches.
 
     Args:
-        warehouse: the folder of the tables, of which nothing is changed.
-        moment: when the traces come; with a time zone.
-        group: values that choose their caches, in place of their own; None for a missing one.
+        warehouse: the folder of the tables, which does not change.
+        moment: the time of the traces, with a time zone.
+        group: values that choose the caches, instead of the traces' own; None for a missing value.
 
     Raises:
-        WarehouseError: it is no warehouse, or nothing was scored there yet.
-        KpBatchError: caches do not depend on a value, or one is missing that no trace has.
+        WarehouseError: there is no warehouse, or no scores in it.
+        KpBatchError: caches do not depend on a value of `group`, or a needed value is not given.
         EncoderError: the model cannot be found.
     """
     config = last_config(warehouse)
@@ -265,13 +265,13 @@ def scoring(
     moment: datetime,
     group: Mapping[str, str | None],
 ) -> Generator[tuple[ProfileVersions, FindNeighbours]]:
-    """The weights of new traces, and what finds their neighbours, in a warehouse or in none.
+    """Yield the weights of new traces, and a function that finds their neighbours.
 
     Args:
-        warehouse: as of `warehouse_cache`; None: they meet an empty cache.
-        profiles: None: those of the warehouse, or the built-in ones.
-        moment: as of `warehouse_cache`.
-        group: likewise.
+        warehouse: see `warehouse_cache`; None for an empty cache.
+        profiles: the weights; None for those of the warehouse, or the built-in ones.
+        moment: see `warehouse_cache`.
+        group: see `warehouse_cache`.
     """
     if warehouse is None:
         yield profiles or load_profiles(), no_neighbours
@@ -282,11 +282,11 @@ def scoring(
 
 @dataclass(frozen=True)
 class PublishedCaches:
-    """The caches of a warehouse as they stand at a moment, whatever is published later.
+    """The caches of a warehouse at a moment, unchanged by later publications.
 
     Attributes:
         config: the settings of the warehouse.
-        moment: with a time zone.
+        moment: the time, with a time zone.
         group: see `warehouse_cache`.
         snapshot: what is published.
     """
@@ -298,10 +298,10 @@ class PublishedCaches:
 
     @classmethod
     def of(cls, warehouse: Path, moment: datetime, group: Mapping[str, str | None]) -> Self:
-        """Those of what is published now.
+        """Return the caches of what is published now.
 
         Raises:
-            WarehouseError: it is no warehouse, or nothing was scored there yet.
+            WarehouseError: there is no warehouse, or no scores in it.
             KpBatchError: see `warehouse_cache`.
         """
         config = last_config(warehouse)
@@ -312,21 +312,21 @@ class PublishedCaches:
         return cls(config, moment, group, snapshot)
 
     def group_values(self, facts: pl.DataFrame) -> tuple[str | None, ...]:
-        """What tells the cache of a trace from others: its values, which are cheap to compare."""
+        """Return the values that choose the cache of a trace, which are cheap to compare."""
         own = [name for name in self.config.cache_by if name not in self.group]
         return tuple(facts.item(0, name) for name in own)
 
     def load(self, facts: pl.DataFrame, encoder_id: str) -> tuple[pl.DataFrame, Float32s]:
-        """The traces that a trace's cache holds, and one more, if there is one; see `CacheWindow`.
+        """Return the traces in a trace's cache, and one more, if there is one; see `CacheWindow`.
 
-        No time to live counts: it depends on when the trace comes.
+        Ignores the time to live, which depends on the time of the trace.
 
         Args:
             facts: one row of `with_facts`.
-            encoder_id: of the vectors.
+            encoder_id: the encoder of the vectors.
 
         Raises:
-            WarehouseError: vectors are missing, or the files of what was published.
+            WarehouseError: vectors or published files are missing.
         """
         one_more = CacheSettings(self.config.cache_size + 1, None)
         with (
@@ -342,7 +342,7 @@ class PublishedCaches:
 
 @contextmanager
 def _explaining_if_gone(snapshot: PublishedSnapshot) -> Generator[None]:
-    """Say what became of tables that cannot be read any more: no command is there to do it."""
+    """Explain why tables cannot be read any more, since no command does so for a session."""
     try:
         yield
     except (WarehouseError, duckdb.Error) as error:
@@ -369,10 +369,10 @@ def _are_gone(snapshot: PublishedSnapshot) -> bool:
 
 @dataclass
 class WarehouseCache:
-    """Finds neighbours in the caches of a warehouse as if each trace came next; changes nothing.
+    """Find neighbours in the caches of a warehouse as if each trace came next. Changes nothing.
 
-    A trace that would come after all others of its moment gets the novelty that a run would give
-    it, were it in the archive. If the warehouse has one of its id, that one counts as replaced.
+    A trace after all others of its time gets the novelty that a run would give it. It replaces a
+    trace of the warehouse with the same id.
     """
 
     caches: Caches  # when the traces come, with room for one more, which may be replaced
@@ -382,7 +382,7 @@ class WarehouseCache:
     windows: dict[str | None, CacheWindow] = field(default_factory=dict[str | None, CacheWindow])
 
     def neighbours(self, facts: pl.DataFrame) -> list[Neighbours]:
-        """The neighbours of each trace; see `score.FindNeighbours`.
+        """Return the neighbours of each trace; see `score.FindNeighbours`.
 
         Raises:
             WarehouseError: vectors are missing.
@@ -412,7 +412,7 @@ class WarehouseCache:
         ]
 
     def _replaced(self, groups: Sequence[str | None], trace_ids: pl.Series) -> Iterator[int | None]:
-        """The row that each trace is not compared with: that of its id, else the oldest if gone."""
+        """Yield the row that each trace is not compared with: its id's, or a surplus oldest one."""
         positions = self.caches.positions(trace_ids)
         for group, trace_id in zip(groups, trace_ids, strict=True):
             span, position = self.windows[group].span, positions.get(trace_id)
@@ -426,7 +426,7 @@ def _groups(
     cache_by: Sequence[str],
     group: Mapping[str, str | None],
 ) -> list[str | None]:
-    """The group of each trace, by the values of `group` and else by its own."""
+    """Return the group of each trace, by the values of `group`, and otherwise its own."""
     values = {name: pl.lit(value, pl.String) for name, value in group.items()}
     rows = facts.select(CACHE_COLUMNS).with_columns(
         *(values.get(name, pl.col(name)).alias(name) for name in CACHE_COLUMNS),
@@ -436,7 +436,7 @@ def _groups(
 
 
 def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:
-    """Refuse values that no cache depends on, and the lack of those that no trace has."""
+    """Refuse values that no cache depends on, and missing values that no trace has."""
     for name in group:
         if name not in cache_by:
             raise KpBatchError(

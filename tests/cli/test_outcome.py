@@ -148,12 +148,12 @@ def test_a_preview_is_told_as_printed_once_its_report_is_written(
 
     monkeypatch.setattr("kp_batch.operations.preview.preview", preview)
 
-    def tell(**facts: Any) -> None:
+    def send(**facts: Any) -> None:
         supervise.send(**facts)
         calls.extend({*facts} & {"printed"})
 
     for module in ("run", "outcome"):
-        monkeypatch.setattr(f"kp_batch.cli.{module}.tell", tell)
+        monkeypatch.setattr(f"kp_batch.cli.{module}.send", send)
     words = ["--warehouse", folder / "wh", "--no-prefect", "--preview", "-o", folder / "r.html"]
     done = invoke("run", folder / "archive", *words, *options)
     assert done.returncode == fails

@@ -322,7 +322,7 @@ def test_no_result_is_reported_where_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr("kp_batch.cli.run.tell", lambda **facts: calls.extend(facts))
+    monkeypatch.setattr("kp_batch.cli.run.send", lambda **facts: calls.extend(facts))
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     words = [str(archive), "--warehouse", str(tmp_path / "wh"), "--embedder", "none"]
     with Path("/dev/full").open("wb", buffering=0) as full:

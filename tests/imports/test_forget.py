@@ -328,7 +328,7 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
     rescore_archive(config(tmp_path, archive))
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
     assert done.archives == (str(archive),)
-    assert f"{archive} keeps them, too: kp-batch import-forget {archive} ID..." in (
+    assert f"{archive} still contains them: kp-batch import-forget {archive} ID..." in (
         forgotten_text(done, dry_run=True)
     )
     forget(archive, ids=["kp:trace:a"])
@@ -350,7 +350,9 @@ def test_in_any_folder_who_forgets_is_told_of_the_archive_or_that_it_may_keep_th
     archive.rename(tmp_path / "elsewhere")
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
     assert (done.archives, done.unknown_archives) == ((), before.archives)
-    assert f"{archive}/*.parquet was not looked into and may keep them" in forgotten_text(done)
+    assert f"{archive}/*.parquet was not searched and may still contain them" in forgotten_text(
+        done
+    )
 
 
 @pytest.mark.slow

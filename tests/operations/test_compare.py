@@ -161,7 +161,7 @@ def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
     assert comparison.domains[0]["rank_correlation"] == pytest.approx(1.0)
     lines = comparison_text(comparison).splitlines()
     assert "nothing differs between the runs" in lines
-    assert "  no stability index: of fewer than 200 traces it shows chance" in lines
+    assert "  no stability index: below 200 traces it is mostly chance" in lines
     assert lines[-3:] == ["no trace crossed the threshold 0.45", "", "no score moved"]
 
 
@@ -233,7 +233,7 @@ def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     comparison = compared(two.warehouse, first, second)
     assert file_changes(comparison) == {"new": 1, "changed": 2, "gone": 1, "unreadable": 1}
     lines = comparison_text(comparison).splitlines()
-    head = lines.index("nothing differs but the archive:")
+    head = lines.index("only the archive differs:")
     assert lines[head + 1 : head + 3] == ["  1 file new", "  2 files changed"]
     for number, name in ((2, "broken.jsonl"), (3, "gone.jsonl")):
         two.write(in_code(number), name=name)

@@ -94,7 +94,9 @@ def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
 )
 def test_the_cache_of_a_group_is_named(made: Path, name: str, cache: str) -> None:
     explanation = explained(made, name)
-    assert f"it met 2 traces in the cache{cache}, which holds 2" in explanation_text(explanation)
+    assert f"compared with 2 traces in the cache{cache}, which holds 2" in explanation_text(
+        explanation
+    )
     assert explanation.cache is not None
     assert explanation.cache.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
 
@@ -158,7 +160,7 @@ def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
     )
     assert explanation.cache.domains == {"code": 7}
     shown = explanation_text(explanation)
-    assert "it met 7 traces in the cache, which holds 100, with no ttl" in shown
+    assert "compared with 7 traces in the cache, which holds 100, with no ttl" in shown
     assert "  7 of these 7 are of its own domain, code: 100.0%" in shown.splitlines()
     assert "of its own domain" not in explanation_text(explained(eight, "t0"))
     assert "sum all« rows sum »all rows" in shown

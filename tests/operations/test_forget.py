@@ -146,7 +146,7 @@ def test_vectors_that_a_refused_run_left_are_not_those_of_the_trace(folder: Path
     assert facts(done) == facts(dry)
     assert (done.traces, done.vectors, done.leftovers) == (1, 1, 3)
     assert forgotten_text(done).endswith(
-        "\n  remove     1 vector\n  leftover   3 vectors that no trace needed, too"
+        "\n  remove     1 vector\n  leftover   3 unused vectors, too"
     )
 
 
@@ -398,7 +398,7 @@ def test_what_was_forgotten_is_reported() -> None:
     assert forgotten_text(NOTHING) == "nothing to forget"
     assert forgotten_text(ALL).splitlines() == [
         "forgotten by run now: 1 scored trace, 2 rejected rows",
-        "  replaced   1 id of content that counts no more, or not yet",
+        "  replaced   1 id of replaced or not yet scored content",
         "  before     1 id forgotten before",
         "  unseen     2 ids never seen: a, b",
         "  replay     1 trace",

@@ -202,7 +202,7 @@ def test_it_is_reported_on_few_lines(nights: Folder) -> None:
         "  remove     2 traces",
         f"  rejects    2 {arrow} 1",
         f"  setting    threshold 0.5 {arrow} 0.75",
-        "  again      a run that is given threshold sets it anew",
+        "  again      a later run with --threshold applies it again",
         *(f"  next run   new: {number}" for number in range(10)),
         "  next run   new: 2 more",
         f"  next run   changed: {folder}/archive/good.jsonl",

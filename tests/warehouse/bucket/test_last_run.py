@@ -156,7 +156,7 @@ def test_a_bucket_without_a_warehouse_or_that_is_none_is_told(
 
 @pytest.mark.telling
 def test_a_bucket_that_does_not_answer_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_status, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(of_status, "TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
