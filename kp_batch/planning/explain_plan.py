@@ -131,7 +131,7 @@ def plan_parts(plan: PlanDescription) -> Iterator[Part]:
 
 
 def _facts(plan: PlanDescription) -> Iterator[tuple[str, str]]:
-    reweighted = f"{count_of(plan.traces_to_reweight, 'trace')}: their weights alone differ"
+    reweighted = f"{count_of(plan.traces_to_reweight, 'trace')}: only their weights differ"
     of_earlier = (
         f"{count_of(plan.rows_of_earlier, 'row')} as an earlier kp_batch read them: their files "
         "are gone, unreadable or excluded"
@@ -146,7 +146,7 @@ def _facts(plan: PlanDescription) -> Iterator[tuple[str, str]]:
         ("reject", sum(plan.rejected_by_code.values()), _rejected(plan)),
     ]
     time = (
-        "no rates yet"
+        "no estimate yet"
         if plan.estimated_seconds is None
         else f"about {plan.estimated_seconds:,.0f} s"
     )

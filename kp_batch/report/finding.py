@@ -16,7 +16,7 @@ _PLAIN = re.compile(r"[\w./@:+-](?:[\w ./@:+-]{0,38}[\w./@:+-])?")  # what a she
 
 MATTERS = 0.005  # of a score: the least that is worth a sentence
 _NAMED = 5  # parts of a difference, at the most
-_VISIBLE = 0.0005  # in three decimals
+VISIBLE = 0.0005  # in three decimals
 _SMALL = 0.1  # of the largest part, below which one is not named
 _PARTS = {  # of a difference between scores, and what a sentence calls them
     "complexity": "complexity",
@@ -151,12 +151,12 @@ def made_of(parts: Parts | None) -> tuple[str, dict[str, Value]]:
     """
     known = {name: (parts or {}).get(name) or 0.0 for name in _PARTS}
     ranked = sorted(known, key=lambda name: -abs(known[name]))
-    least = max(_VISIBLE, _SMALL * abs(known[ranked[0]]))
+    least = max(VISIBLE, _SMALL * abs(known[ranked[0]]))
     named = [name for name in ranked[:_NAMED] if abs(known[name]) >= least]
     said: dict[str, Value] = {f"from_{name}": known[name] for name in named}
     texts = [f"{known[name]:+.3f} from {_PARTS[name]}" for name in named]
     rest = sum(known[name] for name in ranked[len(named) :])
-    if named and abs(rest) >= _VISIBLE:
+    if named and abs(rest) >= VISIBLE:
         said["from_rest"] = rest
         texts.append(f"{rest:+.3f} from the rest")
     return f": {', '.join(texts)}" if texts else "", said

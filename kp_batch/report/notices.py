@@ -77,7 +77,7 @@ def _emptiness(data: ReportData) -> Iterator[Notice]:
 def _failure(data: ReportData) -> Iterator[Notice]:
     if data.failed:
         reason = Untrusted(printable(data.failed.reason or "no reason was noted"))
-        before = " The scores are those of the last run that succeeded." if data.run else ""
+        before = " The scores are those of the last successful run." if data.run else ""
         yield _notice(
             "failed_run",
             f"The last run, {data.failed.run_id} ",
@@ -111,8 +111,8 @@ def _comparability(data: ReportData) -> Iterator[Notice]:
     if data.incomparable:
         yield _notice(
             "incomparable",
-            f"The scores of the last run do not compare with those of the previous run: they were "
-            f"computed with {join_reasons(data.incomparable)}.",
+            f"The scores of the last run are not comparable with those of the previous run: they "
+            f"were computed with {join_reasons(data.incomparable)}.",
             is_warning=True,
         )
 
@@ -186,12 +186,15 @@ def _among_domains(data: ReportData, known: int) -> str:
 
 
 def _entered_and_exited(data: ReportData) -> Iterator[Notice]:
-    for is_new, what in ((True, "New"), (False, "Gone")):
+    for is_new, code, what in (
+        (True, "new_domains", "New domains"),
+        (False, "gone_domains", "Domains that disappeared"),
+    ):
         names = data.entered_and_exited.filter(is_new=is_new)["task_domain"]
         if len(names):
             labels = ([Untrusted(shortened(name, LABEL))] for name in names[:_NAMED])
             listed = _listed(labels, len(names) - _NAMED, " and")
-            yield _notice(f"{what.lower()}_domains", f"{what} since the previous run: ", *listed)
+            yield _notice(code, f"{what} since the previous run: ", *listed)
 
 
 def _rejects(data: ReportData) -> Iterator[Notice]:
@@ -221,9 +224,9 @@ def _unreadable(data: ReportData) -> Iterator[Notice]:
 
 def _implausible(data: ReportData) -> Iterator[Notice]:
     rows = data.implausible_dates.rows()
-    others = "others"
+    others = "other traces"
     if any(kind == "future" for kind, *_ in rows):
-        others = "others that are not"
+        others = "traces with past dates"
     ended = f": the last run ended on {data.run.finished_at:%Y-%m-%d}" if data.run else ""
     for kind, traces, first, last in sorted(rows, key=lambda row: row[0] != "future"):
         dated = f"{count_of(traces, 'trace')} {be(traces)} dated"
@@ -232,7 +235,7 @@ def _implausible(data: ReportData) -> Iterator[Notice]:
             "implausible_dates",
             f"{dated} in the future, {when}{ended}."
             if kind == "future"
-            else f"{dated} ten years or more {kind} nearly all {others}, {when}.",
+            else f"{dated} at least ten years {kind} nearly all {others}, {when}.",
             is_warning=True,
         )
 
@@ -244,7 +247,7 @@ def _gap(data: ReportData) -> Iterator[Notice]:
             shown = data.spans[ALL]
             yield _notice(
                 "gap",
-                f"Between {shown.first_day} and {shown.last_day}, the longest time without a trace "
+                f"Between {shown.first_day} and {shown.last_day}, the longest time without traces "
                 f"is {count_of(days, 'day')}, from {first} to {last}.",
             )
 
@@ -255,7 +258,7 @@ def _weights(data: ReportData) -> Iterator[Notice]:
     if rows:
         yield _notice(
             "weights",
-            "Weights change with time, and scores before and after do not compare: those of ",
+            "Weights changed at these times, so that scores before and after are not comparable: ",
             *_listed((_dated(*row) for row in rows[:_NAMED]), len(rows) - _NAMED),
         )
 
@@ -272,7 +275,7 @@ def _recorded(data: ReportData) -> Iterator[Notice]:
         yield _notice(
             "placeholders",
             f"{count_of(row['placeholders'], 'trace')} {be(row['placeholders'])} recorded with a "
-            "score of 0, by which a live engine says that it gave none.",
+            "score of 0, a live engine's placeholder for a missing score.",
         )
     if row["traces"]:
         yield _difference(row["traces"], row["mean_absolute_difference"])
@@ -287,8 +290,8 @@ def _difference(traces: int, difference: float) -> Notice:
     why = "; the live engine may have had another clock, cache, model or profile" if is_far else ""
     return _notice(
         "recorded",
-        f"From the scores that live engines gave {count_of(traces, 'trace')}, ours differ by {by} "
-        f"on average{why} (",
+        f"On average, our scores differ by {by} from those that live engines gave "
+        f"{count_of(traces, 'trace')}{why} (",
         _BY_DIFFERENCE[is_far],
         ").",
         is_warning=is_far,
@@ -303,5 +306,5 @@ def _folded(data: ReportData) -> Iterator[Notice]:
             "folded",
             f"The {folded:,} smallest of {domains:,} domains are shown together, as ",
             Untrusted(data.others),
-            " (FROM means_by('task_domain') has each of them).",
+            " (FROM means_by('task_domain') lists each).",
         )

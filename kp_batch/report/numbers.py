@@ -71,7 +71,7 @@ def _last_change(data: ReportData, scope: str) -> str:
     is_moved = last.get("moved", is_off)
     unclear = ", no more than chance" + (" among so many domains" if is_off else "")
     return (
-        f"; {data.period} from {last['begins']}: {last['mean']:.3f}, {last['change']:+.3f} "
-        f"{interval(last['low'], last['high'])} from the four before"
+        f"; {data.period} starting {last['begins']}: {last['mean']:.3f}, {last['change']:+.3f} "
+        f"{interval(last['low'], last['high'])} from the previous four"
         f"{'' if is_moved else unclear}"
     )

@@ -119,8 +119,8 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
     if not moved.is_empty() and moved["by"][-1] >= _NOTABLE:
         domain, share, before, _ = moved.row(-1)
         yield (
-            f"In the {data.period} from {begins}, {domain} had {share:.0%} of the traces, "
-            f"{before:.0%} in the four before."
+            f"In the {data.period} starting {begins}, {domain} had {share:.0%} of the traces; "
+            f"in the previous four, {before:.0%}."
         )
 
 
@@ -146,7 +146,7 @@ def _one_confidence(data: ReportData, scope: str) -> Iterator[str]:
     if is_of_outcomes(data, scope):
         yield (
             "In each bin all traces succeed or all fail: the confidence seems to be derived from "
-            "the outcome, so it is no forecast."
+            "the outcome, so it is not a forecast."
         )
 
 
@@ -216,7 +216,7 @@ _OVERCONFIDENCE = Column(
 _OF_UNIT = (_TRACES, _TASKS, _MEAN, _SUCCESS, _CONFIDENCE, _OVERCONFIDENCE)
 _UNLIKE = (
     "Mean score, share of traces that succeed, and mean stated confidence. Those with most traces "
-    "come first. Tasks differ, so this is no ranking."
+    "come first. Their tasks differ, so this is not a ranking."
 )
 
 PANELS: tuple[Panel, ...] = (
@@ -297,7 +297,7 @@ PANELS: tuple[Panel, ...] = (
             Column("at threshold", "at_threshold", ","),
             Column("share of traces", "share", ".1%", "share_low", "share_high"),
             _SUCCESS,
-            Column("nearly repeat one in their cache", "near_repeats", ".1%"),
+            Column("near repeats", "near_repeats", ".1%"),
         ),
         is_wide=True,
         frames=("domains",),

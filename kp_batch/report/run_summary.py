@@ -10,7 +10,7 @@ from kp_batch.columns import Rows, cells
 from kp_batch.rendering import Facts, Head, Part, Row, Table
 from kp_batch.rendering import as_text as text_of
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
-from kp_batch.text import count_of, printable
+from kp_batch.text import be, count_of, printable
 from kp_batch.warehouse.audits import AuditResult, audits_text
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import current_attempt
@@ -114,7 +114,7 @@ def _largest(scores: DomainScores) -> DomainScores:
 def _facts(summary: Summary, counts: RunCounts) -> Iterator[tuple[str, str]]:
     steps = step_seconds(summary.seconds or {})
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
-    of_files = "of files gone, unreadable or excluded"
+    of_files = "from files that are gone, unreadable or excluded"
     kept = f" ({counts.rows_kept:,} kept {of_files})" if counts.rows_kept else ""
     windows = "" if counts.windows is None else f" ({count_of(counts.windows, 'window')})"
     archive = (
@@ -150,8 +150,8 @@ def nothing_text(counts: RunCounts) -> str:
     listed = ", ".join(
         f"{count_of(count, unit)} {state}" for count, unit, state in problems if count
     )
-    it = "it has" if counts.accepted == 1 else "they have"
-    done = f"nothing to do: {count_of(counts.accepted, 'trace')} scored as {it} to be"
+    are = be(counts.accepted)
+    done = f"nothing to do: {count_of(counts.accepted, 'score')} {are} up to date"
     return f"{done}; {listed}" if listed else done
 
 

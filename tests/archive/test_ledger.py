@@ -764,8 +764,7 @@ def test_a_run_with_nothing_to_do_says_so_in_one_line_with_what_is_wrong(night: 
     summary = night.run(max_reject_share=1)
     assert summary.run_id is None
     assert as_text(summary) == (
-        "nothing to do: 6 traces scored as they have to be; "
-        "1 row rejected, 1 file unreadable, 1 file gone"
+        "nothing to do: 6 scores are up to date; 1 row rejected, 1 file unreadable, 1 file gone"
     )
 
 

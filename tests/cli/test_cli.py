@@ -123,7 +123,7 @@ def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -
 def test_run_says_that_there_was_nothing_to_do(scored: Scored) -> None:
     invoke(*scored.run)  # it writes the page, should no run have written it yet
     done = invoke(*scored.run)
-    line = "nothing to do: 120 traces scored as they have to be\n"
+    line = "nothing to do: 120 scores are up to date\n"
     assert (done.stdout, done.stderr) == (line, "")
     assert invoke(*scored.run, "--quiet").stdout == ""
     summary = json.loads(invoke(*scored.run, "--json").stdout)

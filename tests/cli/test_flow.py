@@ -72,7 +72,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
         "kp-batch:   embed      98 texts",
         "kp-batch:   replay     120 traces",
         "kp-batch:   rewrite    4 partitions: 2026-01-05, 2026-01-06, 2026-01-07, 2026-01-08",
-        "kp-batch:   time       no rates yet",
+        "kp-batch:   time       no estimate yet",
         "kp-batch: embedding: 98 texts",
         "kp-batch: replaying: 120 traces",
         "kp-batch: writing: 120 traces",

@@ -109,7 +109,7 @@ def test_another_folder_names_the_file(
     assert "Missing option '--warehouse'" in invoke("runs").stderr
     assert night("--project", made / "kp_batch.toml") == (0, "")
     monkeypatch.setenv("KP_BATCH_PROJECT", str(made / "kp_batch.toml"))
-    assert "5 traces scored as they have to be" in invoke("run", "--no-prefect").stdout
+    assert "5 scores are up to date" in invoke("run", "--no-prefect").stdout
     assert invoke("runs", "--json").stdout.count("run_id") == 1
 
 

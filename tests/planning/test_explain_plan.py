@@ -273,7 +273,7 @@ plan: rescore 19 traces (code 16, finance 2, poetry 1)
              files: 1 changed
   embed      1 text
   replay     7 traces
-  reweight   12 traces: their weights alone differ
+  reweight   12 traces: only their weights differ
   rewrite    6 partitions from 2026-01-05 to 2026-01-13
   time       about 1,234 s"""
     )

@@ -273,8 +273,8 @@ def changed(*rows: dict[str, Any], **more: Any) -> ReportData:
 def test_a_change_of_the_mean_is_told_with_its_parts_the_largest_first() -> None:
     [found] = mean_change(changed({}), ALL)
     assert found.sentence == (
-        "On 2026-01-30 the mean score was 0.500, up 0.100 (0.080 to 0.120) from the four days "
-        "before: +0.060 from the mix of domains, +0.040 within the domains."
+        "On 2026-01-30 the mean score was 0.500, up 0.100 (0.080 to 0.120) from the previous "
+        "four days: +0.060 from the mix of domains, +0.040 from changes within domains."
     )
     assert (found.traces, found.effect) == (100, 0.1)
     assert found.question == "FROM mean_changes('day') WHERE begins = '2026-01-30'"
@@ -289,7 +289,7 @@ def test_a_change_of_a_domain_is_told_with_its_parts_which_add_up() -> None:
     data = replace(changed(row), parts={("code", date(2026, 1, 30)): PARTS})
     [moved] = domain_moved(data, "code")
     assert moved.sentence == (
-        "On 2026-01-30 code scored 0.500, down 0.049 (0.040 to 0.060) from its four days before: "
+        "On 2026-01-30 code scored 0.500, down 0.049 (0.040 to 0.060) from its previous four days: "
         "-0.036 from novelty, -0.012 from complexity, -0.004 from outcome confidence, +0.003 from "
         "the rest."
     )
@@ -314,7 +314,10 @@ def test_of_a_novelty_that_moved_as_its_cache_did_both_are_told(
     parts = {"novelty": novelty, "cache_share": share, "cache_share_before": before}
     data = replace(changed({}), parts={("code", date(2026, 1, 30)): parts})
     [moved] = domain_moved(data, "code")
-    shares = f"{share:.0%} were its own, {before:.0%} before" if can else "in its cache"
+    side = "up" if can == "lower" else "down"
+    shares = "in its cache"
+    if can:
+        shares = f"were {share:.0%} of those in its cache, {side} from {before:.0%}"
     assert (shares in moved.sentence) == (can is not None)
     assert (f"can {can} novelty" in moved.sentence) == (can is not None)
     assert ("'cache_share_of_domain'" in moved.question) == (can is not None)
@@ -397,14 +400,14 @@ def test_four_periods_together_are_not_likely_to_tell_a_change_by_chance() -> No
 def test_what_hid_it_is_told_only_where_the_mean_compares() -> None:
     data = changed({"p_value": 0.001})
     [moved] = domain_moved(data, ALL)
-    assert "four days before. The mean of all traces changed by +0.100: " in moved.sentence
+    assert "previous four days. The mean of all traces changed by +0.100: " in moved.sentence
     within = data.changes.with_columns(low=pl.lit(-0.01))
     [moved] = domain_moved(replace(data, changes=within), ALL)
     assert "The mean of all traces shows no clear change (+0.100): " in moved.sentence
     assert moved.numbers["change_of_all"] == 0.1
     filled = data.changes.with_columns(warming_up=pl.lit(0.5))
     [moved] = domain_moved(replace(data, changes=filled), ALL)
-    assert moved.sentence.endswith("four days before.")
+    assert moved.sentence.endswith("previous four days.")
     assert "JOIN" not in moved.question
 
 
@@ -432,8 +435,8 @@ def of_shares(**shares: float) -> ReportData:
 def test_the_parts_that_drive_a_score_are_told() -> None:
     [found] = driver(of_shares(complexity=0.6, novelty=0.3, tool_diversity=0.1), "code")
     assert found.sentence == (
-        "In code, complexity (weight 0.25) accounts for 60% of the variance of the scores, novelty "
-        "(weight 0.25) for 30%."
+        "In code, complexity (weight 0.25) accounts for 60% of the variance of the scores, and "
+        "novelty (weight 0.25) for 30%."
     )
     assert (found.traces, found.effect) == (100, pytest.approx(0.06))
 
@@ -441,7 +444,7 @@ def test_the_parts_that_drive_a_score_are_told() -> None:
 def test_parts_that_make_more_than_all_are_evened_out_by_others() -> None:
     [found] = driver(of_shares(single_thought=0.8, novelty=0.5, complexity=-0.3), "code")
     assert found.sentence == (
-        "In code, single thought accounts for 80% of the variance of the scores, novelty "
+        "In code, single thought accounts for 80% of the variance of the scores, and novelty "
         "(weight 0.25) for 50%; other parts offset some of it."
     )
     [found] = driver(of_shares(single_thought=1.2, complexity=-0.2), "code")
@@ -476,11 +479,27 @@ def test_no_part_drives_a_score_that_hardly_varies_or_where_each_makes_little() 
 @pytest.mark.parametrize(
     ("effect", "traces", "shown"),
     [
-        (-0.2, 40, "lowers 40 scores (40% of all) by 0.200 on average. Its total is -8."),
-        (0.2, 40, "raises 40 scores (40% of all) by 0.200 on average. Its total is +8."),
-        (4.98, 40, "raises 40 scores (40% of all) by 4.980 on average. Its total is +199."),
+        (
+            -0.2,
+            40,
+            "lowers 40 scores (40%) by 0.200 on average, and the mean of all scores by 0.08.",
+        ),
+        (
+            0.2,
+            40,
+            "raises 40 scores (40%) by 0.200 on average, and the mean of all scores by 0.08.",
+        ),
+        (
+            0.498,
+            40,
+            "raises 40 scores (40%) by 0.498 on average, and the mean of all scores by 0.2.",
+        ),
         (0.004, 40, None),
-        (-0.2, 30, "lowers 30 scores (30% of all) by 0.200 on average. Its total is -6."),
+        (
+            -0.2,
+            30,
+            "lowers 30 scores (30%) by 0.200 on average, and the mean of all scores by 0.06.",
+        ),
         (-0.2, 29, None),
     ],
 )
@@ -648,14 +667,14 @@ def with_bins(bins: Mapping[float, tuple[float | None, ...]], **more: Any) -> Re
 def test_where_higher_scores_succeed_less_often_it_is_told_of_those_furthest_apart() -> None:
     [found] = success(with_bins(BINS), "code")
     assert found.sentence == (
-        "In code, traces that score 0.3 to 0.4 succeed in 80% (70% to 90%), and those that score "
-        "0.5 to 0.6 only in 30% (20% to 40%), although a failure lowers a score."
+        "In code, 80% (70% to 90%) of the traces that score 0.3 to 0.4 succeed, but only 30% (20% "
+        "to 40%) of those that score 0.5 to 0.6, although a failure lowers the score."
     )
     assert (found.traces, found.effect) == (40, pytest.approx(0.2))
     data = with_bins(BINS)
     without = replace(data, drivers=data.drivers.with_columns(weight=pl.lit(0.0)))
     [found] = success(without, "code")
-    assert found.sentence.endswith("only in 30% (20% to 40%).")
+    assert found.sentence.endswith("only 30% (20% to 40%) of those that score 0.5 to 0.6.")
 
 
 def test_that_higher_scores_succeed_more_often_or_as_chance_has_it_is_not_told() -> None:
@@ -697,14 +716,14 @@ def with_ranks(tools: list[int], succeed: list[int], labels: int = 1) -> ReportD
             UP,
             MIXED,
             1,
-            "rank correlation 1.00 over 8 agents), and succeed hardly more often (-0.19",
+            "rank correlation 1.00 over 8 agents), but succeed hardly more often (-0.19",
         ),
-        (UP, UP[::-1], 1, "rank correlation 1.00 over 8 agents), and succeed less often (-1.00"),
+        (UP, UP[::-1], 1, "rank correlation 1.00 over 8 agents), but succeed less often (-1.00"),
         (
             NEARLY_UP,
             MIXED,
             1,
-            "rank correlation 0.90 over 8 agents), and succeed hardly more often",
+            "rank correlation 0.90 over 8 agents), but succeed hardly more often",
         ),
         (ROUGHLY_UP, MIXED, 1, None),  # which chance explains
         (NEARLY_UP, MIXED, 60, None),  # so it does where as many domains are looked at
@@ -734,7 +753,7 @@ def with_novelty(**more: Any) -> ReportData:
 def test_how_much_more_novel_traces_looked_while_caches_were_warming_up_is_told() -> None:
     [found] = warming_up(with_novelty(), ALL)
     assert found.sentence == (
-        "40 traces (40%) came while their cache was warming up, when there is little to compare "
+        "40 traces (40%) came while their cache was warming up and had few traces to compare "
         "with: their mean novelty is 0.900, that of the others 0.400."
     )
     assert (found.traces, found.effect) == (40, pytest.approx(0.5 * 0.25))

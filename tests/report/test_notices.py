@@ -79,7 +79,7 @@ def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
     assert first.is_warning
     assert first.sentence == (
         r"The last run, run-3 by ana: *try* it, failed: no\nspace \x1b[31mleft. "
-        "The scores are those of the last run that succeeded."
+        "The scores are those of the last successful run."
     )
     assert [part for part in first.parts if isinstance(part, Untrusted)] == [
         "by ana: *try* it",
@@ -119,10 +119,10 @@ def test_what_the_audits_of_the_last_run_found_is_told() -> None:
         ((0, 1, None, None), [f"1 trace is {PLACEHOLDER}"]),
         (
             (7, 1200, -0.001, 0.0099),
-            [f"1,200 traces are {PLACEHOLDER}", OURS.format("7 traces", "0.0099", NEAR)],
+            [f"1,200 traces are {PLACEHOLDER}", OURS.format("0.0099", "7 traces", NEAR)],
         ),
-        ((7, 0, 0.0, 0.00009), [OURS.format("7 traces", "less than 0.0001", NEAR)]),
-        ((1, 0, 0.0, 0.0101), [OURS.format("1 trace", "0.0101", FAR_OFF)]),
+        ((7, 0, 0.0, 0.00009), [OURS.format("less than 0.0001", "7 traces", NEAR)]),
+        ((1, 0, 0.0, 0.0101), [OURS.format("0.0101", "1 trace", FAR_OFF)]),
     ],
 )
 def test_what_live_engines_recorded_is_told_and_warned_of_where_it_is_far(
@@ -195,7 +195,7 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
     told = noticed(before=before, drift=SHIFTED)
     assert warned(told) == [
         (
-            "The scores of the last run do not compare with those of the previous run: they were "
+            "The scores of the last run are not comparable with those of the previous run: they were "
             "computed with formula of replay 0 → 1; encoder hashing-1 → minilm-1."
         )
     ]
@@ -266,7 +266,7 @@ def test_dates_of_weights_are_told() -> None:
     ]
     [notice] = noticed(weights=rows("weights", *dates))
     assert notice.sentence == (
-        "Weights change with time, and scores before and after do not compare: those of a*b from "
+        "Weights changed at these times, so that scores before and after are not comparable: a*b from "
         "2026-01-09T12:00:00+00:00, d1 from 2026-01-01, d2 from 2026-01-02, d3 from 2026-01-03, d4 "
         "from 2026-01-04, and 2 more."
     )
@@ -280,17 +280,17 @@ def test_times_that_can_hardly_be_are_warnings() -> None:
     told = noticed(implausible_dates=rows("implausible_dates", before, after))
     assert warned(told) == [notice.sentence for notice in told]
     assert warned(told) == [
-        "1 trace is dated ten years or more before nearly all others, on 1970-01-01.",
+        "1 trace is dated at least ten years before nearly all other traces, on 1970-01-01.",
         (
-            "1,200 traces are dated ten years or more after nearly all others, from 2025-01-01 to "
-            "2025-02-01."
+            "1,200 traces are dated at least ten years after nearly all other traces, from 2025-01-01 "
+            "to 2025-02-01."
         ),
     ]
     told = noticed(implausible_dates=rows("implausible_dates", before, future))
     assert warned(told) == [
         "2 traces are dated in the future, on 2031-01-01: the last run ended on 2026-02-03.",
         (
-            "1 trace is dated ten years or more before nearly all others that are not, on "
+            "1 trace is dated at least ten years before nearly all traces with past dates, on "
             "1970-01-01."
         ),
     ]
@@ -301,8 +301,8 @@ def test_domains_that_entered_or_exited_since_the_previous_run_are_named() -> No
         "entered_and_exited", ("gone\x1b", False), *((f"d{number}", True) for number in range(7))
     )
     assert [(notice.code, notice.sentence) for notice in noticed(entered_and_exited=turnover)] == [
-        ("new_domains", "New since the previous run: d0, d1, d2, d3, d4 and 2 more."),
-        ("gone_domains", r"Gone since the previous run: gone\x1b."),
+        ("new_domains", "New domains since the previous run: d0, d1, d2, d3, d4 and 2 more."),
+        ("gone_domains", r"Domains that disappeared since the previous run: gone\x1b."),
     ]
 
 
@@ -339,7 +339,7 @@ def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:
     assert sentences(gap=rows("gap", ("2026-01-02", "2026-01-07", 6))) == []
     assert sentences(gap=rows("gap", ("2026-01-02", "2026-01-08", 7))) == [
         (
-            "Between 2026-01-01 and 2026-02-01, the longest time without a trace is 7 days, from "
+            "Between 2026-01-01 and 2026-02-01, the longest time without traces is 7 days, from "
             "2026-01-02 to 2026-01-08."
         )
     ]
@@ -351,7 +351,7 @@ def test_the_domains_without_a_label_of_their_own_are_counted() -> None:
     assert isinstance(notice.parts[1], Untrusted)
     assert notice.sentence == (
         "The 1,198 smallest of 1,200 domains are shown together, as 1,198 small ones "
-        "(FROM means_by('task_domain') has each of them)."
+        "(FROM means_by('task_domain') lists each)."
     )
 
 
@@ -404,12 +404,12 @@ def test_of_one_trace_and_of_none_nothing_false_is_said(folder: Path) -> None:
         ALL_ACCEPTED,
     ]
     assert told_of(folder, made([one])) == [
-        f"New since the previous run: {one['task_domain']}.",
+        f"New domains since the previous run: {one['task_domain']}.",
         ALL_ACCEPTED,
     ]
     assert told_of(folder, made([], [one], reasons=[["no_steps"]])) == [
         NONE_SCORED,
-        f"Gone since the previous run: {one['task_domain']}.",
+        f"Domains that disappeared since the previous run: {one['task_domain']}.",
         f"{REFUSED}no_steps 1.",
     ]
     assert told_of(folder, made([])) == [NONE_SCORED, ALL_ACCEPTED]

@@ -105,8 +105,8 @@ def _change(report: Report, scope: str) -> str:
     is_off = not row["low"] <= 0 <= row["high"]
     is_moved = row["moved"] if scope != ALL else is_off
     unclear = ", no more than chance" + (" among so many domains" if is_off else "")
-    since = "from the four before" + ("" if is_moved else unclear)
-    return f"; {report.period} from {row['begins']}: {row['mean']:.3f}, {change} {since}"
+    since = "from the previous four" + ("" if is_moved else unclear)
+    return f"; {report.period} starting {row['begins']}: {row['mean']:.3f}, {change} {since}"
 
 
 def _compares(report: Report, row: dict[str, Any]) -> bool:

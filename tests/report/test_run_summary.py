@@ -132,7 +132,7 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
 
 def test_nothing_to_do_is_said_of_one_trace_in_the_singular(tmp_path: Path) -> None:
     counts = rescore_archive(config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))).counts
-    assert nothing_text(counts) == "nothing to do: 1 trace scored as it has to be"
+    assert nothing_text(counts) == "nothing to do: 1 score is up to date"
 
 
 @pytest.mark.telling

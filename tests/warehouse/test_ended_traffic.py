@@ -87,8 +87,10 @@ def test_the_report_says_that_it_is_novelty_and_blames_no_agent(warehouse: Path)
     [moved] = [finding for finding in found if finding.code == "domain_moved"]
     ended = [f"{BEGIN + timedelta(weeks=week):%Y-%m-%d}" for week in (ENDS, ENDS + 1)]
     assert moved.sentence.startswith(tuple(f"In the week from {day} code scored" for day in ended))
-    assert re.search(r"from its four weeks before: -0\.\d{3} from novelty", moved.sentence)
-    assert re.search(r"\d+% were its own, \d\d% before: that alone can lower", moved.sentence)
+    assert re.search(r"from its previous four weeks: -0\.\d{3} from novelty", moved.sentence)
+    assert re.search(
+        r"\d+% of those in its cache, up from \d\d%: that alone can lower", moved.sentence
+    )
     assert not [each for each in found if each.code.startswith(("paired", "ranking"))]
     assert len(found) <= 5
 

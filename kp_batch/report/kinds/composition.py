@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from kp_batch.report.data import MIN_TRACES, ReportData
 from kp_batch.report.finding import (
     MATTERS,
+    VISIBLE,
     Finding,
     Row,
     Untrusted,
@@ -54,7 +55,8 @@ def _drive(data: ReportData, label: str, parts: Sequence[Row]) -> Iterator[str]:
     ]
     shares = [row["share_of_variance"] for row in parts]
     yield f", {named[0]} accounts for {shares[0]:.0%} of the variance of the scores"
-    yield from (f", {of} for {share:.0%}" for of, share in zip(named[1:], shares[1:], strict=True))
+    others = zip(named[1:], shares[1:], strict=True)
+    yield from (f", and {of} for {share:.0%}" for of, share in others)
     yield "; other parts offset some of it." if sum(shares) >= 1.005 else "."
 
 
@@ -66,47 +68,54 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
     """The override with the largest effect in all."""
     rows = data.of("drivers", scope).drop_nulls("total_effect").to_dicts()
     rows.sort(key=lambda row: -abs(row["total_effect"]))
-    for row, second in zip(rows[:1], [*rows[1:2], None], strict=False):
+    for row, other in zip(rows[:1], [*rows[1:2], None], strict=False):
         if row["traces"] < MIN_TRACES or abs(row["mean_effect"]) < MATTERS:
             continue
-        does = "lowers" if row["total_effect"] < 0 else "raises"
-        other = f"; {second['part']} {_total(second)}" if second else ""
-        share = row["traces"] / traces_of(data, scope)
+        traces = traces_of(data, scope)
+        on_mean, share = row["total_effect"] / traces, row["traces"] / traces
+        second = other if other and abs(other["total_effect"]) / traces >= VISIBLE else None
+        said = {"second_effect_on_mean": second["total_effect"] / traces} if second else {}
+        also = (
+            f" The override {second['part']} {_does(effect)} it by {abs(effect):.2g}."
+            for effect in said.values()
+        )
         yield Finding(
             "override",
             (
                 (
-                    f"The override {row['part']} {does} {count_of(row['traces'], 'score')} "
-                    f"({percent(share)} of all) by {abs(row['mean_effect']):.3f} on average. Its "
-                    f"total is {_total(row)}{other}."
+                    f"The override {row['part']} {_does(on_mean)} "
+                    f"{count_of(row['traces'], 'score')} ({percent(share)}) by "
+                    f"{abs(row['mean_effect']):.3f} on average, and the mean of all scores by "
+                    f"{abs(on_mean):.2g}."
                 ),
+                *also,
             ),
             query(_asked(row, second), task_domain=data.names.get(scope)),
             {
                 "override": row["part"].replace(" ", "_"),
-                **only(row, "traces", "mean_effect", "total_effect"),
-                **({"second_total_effect": second["total_effect"]} if second else {}),
+                **only(row, "traces", "mean_effect"),
+                "effect_on_mean": on_mean,
                 "share": share,
+                **said,
             },
             row["traces"],
             abs(row["mean_effect"]),
         )
 
 
+def _does(effect: float) -> str:
+    return "lowers" if effect < 0 else "raises"
+
+
 def _asked(row: Row, second: Row | None) -> str:
-    """What an override does, and what the second does in all."""
+    """Return the query for what an override does, and what the second does to the mean."""
     name, other = (each and each["part"].replace(" ", "_") for each in (row, second))
     columns = (
         f"'{name}' AS override",
         f"count(*) FILTER ({name}) AS traces",
         "traces / count(*) AS share",
-        f"sum(from_{name}) AS total_effect",
-        "total_effect / traces AS mean_effect",
-        *([f"sum(from_{other}) AS second_total_effect"] if other else []),
+        f"sum(from_{name}) / traces AS mean_effect",
+        f"sum(from_{name}) / count(*) AS effect_on_mean",
+        *([f"sum(from_{other}) / count(*) AS second_effect_on_mean"] if other else []),
     )
     return f"SELECT {', '.join(columns)} FROM trace_measures"  # noqa: S608 (shown, not executed)
-
-
-def _total(row: Row) -> str:
-    form = "+,.0f" if abs(row["total_effect"]) >= 10 else "+.2g"
-    return f"{row['total_effect']:{form}}"

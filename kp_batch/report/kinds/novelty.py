@@ -20,13 +20,13 @@ def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
     if after is None:
         text = (
             "All traces came while their cache was warming up: their novelty is not comparable "
-            "with that of later ones."
+            "with that of later traces."
         )
         effect = 0.0
     else:
         text = (
             f"{count_of(number, 'trace')} ({percent(share)}) came while their cache was warming "
-            "up, when there is little to compare with: their mean novelty is "
+            "up and had few traces to compare with: their mean novelty is "
             f"{row['novelty_warming_up']:.3f}, that of the others {after:.3f}."
         )
         effect = row["novelty_warming_up"] - after

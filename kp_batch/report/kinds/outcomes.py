@@ -99,9 +99,9 @@ def success(data: ReportData, scope: str) -> Iterator[Finding]:
                 "In ",
                 Untrusted(label),
                 (
-                    f", traces that score {_bin(low)} succeed {_often(low)}, and those that score "
-                    f"{_bin(high)} only {_often(high)}"
-                    f"{', although a failure lowers a score' * lowers}."
+                    f", {_often(low)} of the traces that score {_bin(low)} succeed, but only "
+                    f"{_often(high)} of those that score {_bin(high)}"
+                    f"{', although a failure lowers the score' * lowers}."
                 ),
             ),
             query(_BY_BIN, task_domain=data.names[label]),
@@ -141,6 +141,6 @@ def _bin(row: Row) -> str:
 
 def _often(row: Row) -> str:
     return (
-        f"in {percent(row['success'])} "
+        f"{percent(row['success'])} "
         f"({percent(row['success_low'])} to {percent(row['success_high'])})"
     )

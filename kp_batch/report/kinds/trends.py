@@ -26,7 +26,7 @@ _RECENT = 4  # periods whose changes are told
 _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
 _CACHE = 0.1  # by how much the share of its own cache that a domain has moves, to be told
 _SPLIT = {  # of a change of the mean of all
-    "within": "within the domains",
+    "within": "from changes within domains",
     "mix": "from the mix of domains",
     "entered": "from domains that entered",
     "exited": "from domains that exited",
@@ -39,7 +39,7 @@ _CHANGE = ("begins", "traces", "mean", "change", "low", "high", "p_value")
 
 
 def _time(data: ReportData, row: Row) -> str:
-    on = "on" if data.period == "day" else f"in the {data.period} from"
+    on = "on" if data.period == "day" else f"in the {data.period} starting"
     return f"{on} {row['begins']}"
 
 
@@ -72,7 +72,7 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
             "mean_change",
             begin(
                 f"{_time(data, row)} the mean score was {row['mean']:.3f}, {_by(row)} from the "
-                f"four {data.period}s before",
+                f"previous four {data.period}s",
                 *_reasons(row),
                 f". By part of the score{parts}" if parts else "",
                 ".",
@@ -115,7 +115,7 @@ def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
             begin(
                 f"{_time(data, row)} ",
                 Untrusted(row["domain"]),
-                f" scored {row['mean']:.3f}, {_by(row)} from its four {data.period}s before",
+                f" scored {row['mean']:.3f}, {_by(row)} from its previous four {data.period}s",
                 parts,
                 cache,
                 *(_hidden(hidden) if hidden else ()),
@@ -139,10 +139,10 @@ def _cache(parts: Parts | None) -> tuple[str, dict[str, Value]]:
         return "", {}
     if not parts or (share > before) == ((parts["novelty"] or 0) > 0):
         return "", {}
-    novelty = "lower" if share > before else "raise"
+    side, novelty = ("up", "lower") if share > before else ("down", "raise")
     text = (
-        f". Of the traces in its cache, {percent(share)} were its own, {percent(before)} before: "
-        f"that alone can {novelty} novelty"
+        f". Its own traces were {percent(share)} of those in its cache, {side} from "
+        f"{percent(before)}: that alone can {novelty} novelty"
     )
     return text, {"cache_share": share, "cache_share_before": before}
 

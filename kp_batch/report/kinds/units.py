@@ -57,9 +57,10 @@ def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
                 "In ",
                 Untrusted(label),
                 (
-                    ", agents that score higher, each on its own tasks, use more tools (rank "
-                    f"correlation {tools:.2f} over {len(agents):,} agents), and succeed {often} "
-                    f"({success:.2f}): to rank them by score is not to rank them by success."
+                    ", agents that score higher use more tools (rank correlation "
+                    f"{tools:.2f} over {len(agents):,} agents), but succeed {often} "
+                    f"({success:.2f}). Each agent has its own tasks. A ranking by score is not a "
+                    "ranking by success."
                 ),
             ),
             query(_RANKED, task_domain=data.names[label]),

@@ -148,10 +148,11 @@ def override(report: Report, scope: str) -> Iterator[Told]:
             "traces": len(own),
             "share": len(own) / len(rows),
             "mean_effect": middle,
-            "total_effect": math.fsum(own),
+            "effect_on_mean": math.fsum(own) / len(rows),
         }
-        if ranked[1:]:
-            numbers["second_total_effect"] = math.fsum(totals[ranked[1]])
+        second = math.fsum(totals[ranked[1]]) / len(rows) if ranked[1:] else 0.0
+        if abs(second) >= 0.0005:
+            numbers["second_effect_on_mean"] = second
         yield Told(len(own), abs(middle), numbers)
 
 

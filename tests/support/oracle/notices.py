@@ -7,8 +7,8 @@ from tests.support.oracle.reports import ALL, Report
 ALL_ACCEPTED = "No row was rejected, and no file is unreadable."
 MIDNIGHT = "T00:00:00+00:00"
 REFUSED = "Rows without a score and unreadable files, by reason (FROM rejects_by_code): "
-PLACEHOLDER = "recorded with a score of 0, by which a live engine says that it gave none."
-OURS = "From the scores that live engines gave {}, ours differ by {} on average{}."
+PLACEHOLDER = "recorded with a score of 0, a live engine's placeholder for a missing score."
+OURS = "On average, our scores differ by {} from those that live engines gave {}{}."
 NEAR = " (FROM recorded_score_differences)"
 FAR_OFF = (
     "; the live engine may have had another clock, cache, model or profile "
@@ -26,12 +26,10 @@ def told_by(report: Report) -> Iterator[tuple[str, str]]:
         if row["days"] >= 7:
             within = f"Between {span.first_day} and {span.last_day}"
             long = f"{row['days']:,} days, from {row['first_day']} to {row['last_day']}"
-            yield "gap", f"{within}, the longest time without a trace is {long}."
+            yield "gap", f"{within}, the longest time without traces is {long}."
     if report.others:
         domains, own = len(report.label_of), len(report.labels) - 1
-        shown = (
-            f"shown together, as {report.others} (FROM means_by('task_domain') has each of them)"
-        )
+        shown = f"shown together, as {report.others} (FROM means_by('task_domain') lists each)"
         yield "folded", f"The {domains - own} smallest of {domains} domains are {shown}."
 
 
@@ -49,13 +47,13 @@ def _of_rows(report: Report) -> Iterator[tuple[str, str]]:
     if number := recorded["traces"]:
         off = recorded["mean_absolute_difference"]
         question = FAR_OFF if off >= 0.01 else NEAR
-        yield "recorded", OURS.format(_traces(number), f"{off:.4f}", question)
+        yield "recorded", OURS.format(f"{off:.4f}", _traces(number), question)
     dates = sorted((row["name"], row["valid_from"]) for row in report.weights())
     texts = ((name, begin.isoformat()) for name, begin in dates)
     listed = ", ".join(f"{name} from {text.removesuffix(MIDNIGHT)}" for name, text in texts)
-    compare = "scores before and after do not compare"
+    compare = "scores before and after are not comparable"
     if listed:
-        yield "weights", f"Weights change with time, and {compare}: those of {listed}."
+        yield "weights", f"Weights changed at these times, so that {compare}: {listed}."
 
 
 def _since_the_previous_run(report: Report) -> Iterator[tuple[str, str]]:
@@ -67,7 +65,10 @@ def _since_the_previous_run(report: Report) -> Iterator[tuple[str, str]]:
             shifts = f"mean score {row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}"
             yield "drift", f"{since.capitalize()}: {traces}; {shifts}."
     old, new = report.archive.runs
-    for code, what, run, other in (("new", "New", new, old), ("gone", "Gone", old, new)):
+    for code, what, run, other in (
+        ("new", "New domains", new, old),
+        ("gone", "Domains that disappeared", old, new),
+    ):
         names = sorted({*run} - {*other}, key=lambda name: (-len(run[name]), name))
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         if names:
@@ -80,12 +81,12 @@ def _odd_times(report: Report) -> Iterator[str]:
         first, last = row["first_day"], row["last_day"]
         when = f"on {first}" if first == last else f"from {first} to {last}"
         dated = f"{_traces(row['traces'])} {'is' if row['traces'] == 1 else 'are'} dated"
-        apart = " that are not" if "future" in rows else ""
+        others = "traces with past dates" if "future" in rows else "other traces"
         if kind == "future":
             ended = f"the last run ended on {report.archive.ended:%Y-%m-%d}"
             yield f"{dated} in the future, {when}: {ended}."
         else:
-            yield f"{dated} ten years or more {kind} nearly all others{apart}, {when}."
+            yield f"{dated} at least ten years {kind} nearly all {others}, {when}."
 
 
 def _traces(number: int) -> str:

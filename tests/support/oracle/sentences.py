@@ -147,8 +147,9 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
             shares = n["share_of_variance"] + n.get("second_share_of_variance", 0)
             yield "other parts offset", shares >= 1.005
         case "override":
-            yield " lowers ", n["total_effect"] < 0
-            yield " raises ", n["total_effect"] > 0
+            effects = n["effect_on_mean"], n.get("second_effect_on_mean", 0)
+            yield " lowers ", min(effects) < 0
+            yield " raises ", max(effects) > 0
         case "ranking":
             yield "succeed less often", n["success"] < -0.3
             yield "succeed hardly more often", -0.3 <= n["success"] <= 0.3
@@ -167,7 +168,7 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
             yield " is overconfident", n["overconfidence_low"] > 0
             yield " is underconfident", n["overconfidence_high"] < 0
         case "success":
-            yield " only in ", n["high_success_high"] < n["low_success_low"]
+            yield " but only ", n["high_success_high"] < n["low_success_low"]
         case "cache_warming_up":
             yield "All traces came", n["novelty_after"] is None
             yield "that of the others", n["novelty_after"] is not None
