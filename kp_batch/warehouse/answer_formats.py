@@ -177,7 +177,7 @@ def _table(shown: duckdb.DuckDBPyRelation) -> str:
 
 
 def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
-    """A line for each value, and an empty one after each row; the columns if there are no rows."""
+    """Write a line for each value, and an empty one after each row; without rows, the columns."""
     heads = [printable(column) for column in columns]
     widest = max(map(width, heads))
     # Further lines of a value are indented, so that they do not look like other values.

@@ -182,7 +182,7 @@ def _rows(results: Sequence[AuditResult]) -> AuditRows:
 
 
 def results_text(results: Sequence[AuditResult]) -> str:
-    """The results of audits for a terminal, with the first rows of those that do not pass."""
+    """Format the results of audits for a terminal, with the first rows that must not exist."""
     return as_text(results_parts(results))
 
 

@@ -94,8 +94,8 @@ def _without_rows(manifest: Manifest) -> Iterator[str]:
     yield _MANIFEST
     yield from _in_catalog(statements("macros"), manifest)
     yield from _views(manifest, no_rows)
-    # The first question is trace_measures, on which others stand. DuckDB resolves a view again in
-    # each of these, so that they are created while a table has its name and its columns.
+    # The first question is trace_measures, on which others build. DuckDB resolves this view again
+    # in each of them, so a table with its name and columns replaces it while they are created.
     measures, *questions = _in_catalog(question_statements(), manifest)
     yield measures
     yield "CREATE TABLE columns AS FROM trace_measures WITH NO DATA"

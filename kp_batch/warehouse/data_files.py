@@ -16,8 +16,8 @@ _FORMAT: Any = {
     # A million scores took 157 MB; at level 3 161 MB, in twice the time; by Snappy 262 MB.
     "compression": "zstd",
     "compression_level": 1,
-    # DuckDB reads row groups in parallel, and this is their size in its own files: a million scores
-    # were read in 0.3 s, and in 0.5 s from one group.
+    # DuckDB reads row groups in parallel, and uses this size in its own files. It read a million
+    # scores in 0.3 s, and in 0.5 s from one group.
     "row_group_size": 122_880,
 }
 
@@ -90,12 +90,12 @@ def data_file(path: Path) -> DataFile:
 
 
 def data_files(warehouse: Path, table: str) -> list[Path]:
-    """All data files of a table, of any version or none, and unfinished ones of killed writers.
+    """Return all data files of a table, of any version, and unfinished ones of killed writers.
 
-    Files with other names than writers use are left out.
+    Files whose names no writer uses are left out.
 
     Raises:
-        WarehouseError: a link is among them.
+        WarehouseError: one of them is a link.
     """
     folder = Layout(warehouse).table(table)
     partition = rf"{PARTITIONED_BY[table]}=[^/]+/" if table in PARTITIONED_BY else ""

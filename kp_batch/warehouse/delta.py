@@ -1,8 +1,8 @@
-"""Exports what is published as Delta tables, for readers who open a table by itself.
+"""Export what is published as Delta tables, for readers who open a table by itself.
 
-The manifest alone decides what is published; see `publication`. After that each Delta table gets a
-version with the files of the manifest. So Delta's readers see a whole publication, which may be the
-one before where a writer was killed in between: the next one exports it.
+Only the manifest decides what is published; see `publication`. Afterwards each Delta table gets a
+version with the files of the manifest. So Delta's readers see a whole publication. If a writer was
+killed in between, they see the previous one until the next export.
 """
 
 import json
@@ -21,25 +21,26 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-if TYPE_CHECKING:  # most commands find the tables as they are to be
+if TYPE_CHECKING:  # most commands find the tables up to date
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
 
-# The log holds no statistics: their minima and maxima would be ids of traces that outlive the rows.
+# No statistics in the log: minima and maxima would be ids of traces, and outlive the rows.
 CONFIGURATION: dict[str, str | None] = {
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.dataSkippingNumIndexedCols": "0",
 }
-_STATE = "kp_batch.lists"  # in a commit's metadata: of which lists it is
+_STATE = "kp_batch.lists"  # in a commit's metadata: the lists that it has
 _TRIES = 5  # while others export at the same time
 
 
 def export(warehouse: Path) -> None:
-    """Bring each Delta table to the files that are published; done again, it changes nothing.
+    """Bring each Delta table to the published files; repeated, it changes nothing.
 
-    It never goes back to an earlier publication: what is published is read after the table's newest
-    version, and the commit fails if another one came after that. One case is left: if a rollback
-    publishes the same lists meanwhile, readers may see the older publication until the next export.
+    It never goes back to an earlier publication: it reads what is published after the table's
+    newest version, and the commit fails if another one came after that. One case is left: if a
+    rollback publishes the same lists at that moment, readers may see the older publication until
+    the next export.
 
     Raises:
         Exception: a table cannot be written; what is published is intact.
@@ -60,12 +61,12 @@ def _export_table(warehouse: Path, name: str, tries: int) -> None:
     from deltalake import CommitProperties, DeltaTable
     from deltalake.exceptions import CommitFailedError
 
-    # Opened here alone: that reads all of its log.
+    # Opened only here, because that reads all of its log.
     table = DeltaTable(str(folder), version=newest[0]) if newest else None
     files = {file.path: file for file in PublishedSnapshot(warehouse, manifest).data_files(name)}
     try:
         _commit(folder, name, table, files, CommitProperties({_STATE: state}, max_commit_retries=0))
-    except CommitFailedError:  # another writer exports; then it may be done
+    except CommitFailedError:  # another writer exports, and may have finished
         if tries == 1:
             raise
         _export_table(warehouse, name, tries - 1)
@@ -76,14 +77,14 @@ def _export_table(warehouse: Path, name: str, tries: int) -> None:
 
 
 def _newest_commit(folder: Path) -> tuple[int, str | None] | None:
-    """The newest version of a table, and of which lists it is; None if there is no table."""
+    """Return the newest version of a table, and its lists; None if there is no table."""
     log = folder / "_delta_log"
     commits = [path for path in log.glob("*.json") if path.stem.isdecimal()]
     for newest in sorted(commits, reverse=True):
         try:
             lines = _whole(newest.read_bytes()).splitlines()
             first, _last = json.loads(lines[0]), json.loads(lines[-1])
-        except ValueError:  # a power cut has left it empty or cut: it is exported again
+        except ValueError:  # a power cut has left it empty or cut: export again
             newest.unlink()
             continue
         return int(newest.stem), first.get("commitInfo", {}).get(_STATE)
@@ -95,7 +96,7 @@ def _commit_file(folder: Path, version: int) -> Path:
 
 
 def _whole(commit: bytes) -> bytes:
-    """A commit; a disk that lost power may have left zeros of it, or nothing."""
+    """Return a commit; after a power cut the disk may have zeros or nothing in its place."""
     if not commit or b"\0" in commit:
         raise ValueError
     return commit
@@ -134,7 +135,7 @@ def _commit(
 
 
 def add_actions(folder: Path, name: str, files: Iterable[DataFile]) -> "list[AddAction]":
-    """The actions that add files, with the number of their rows as the only statistics."""
+    """Return the actions that add files, with the number of rows as the only statistics."""
     from deltalake.transaction import AddAction
 
     return [
@@ -151,7 +152,7 @@ def add_actions(folder: Path, name: str, files: Iterable[DataFile]) -> "list[Add
 
 
 def remove_actions(name: str, sizes: Mapping[str, int]) -> "list[RemoveAction]":
-    """The actions that remove files, whose sizes these are."""
+    """Return the actions that remove files; their sizes are given."""
     from deltalake.transaction import RemoveAction
 
     now = int(time.time() * 1000)
@@ -168,7 +169,7 @@ def remove_actions(name: str, sizes: Mapping[str, int]) -> "list[RemoveAction]":
 
 
 def _partition_values(name: str, path: str) -> dict[str, str | None]:
-    """The partition of a file, which its folder names: `date=2026-03-01`."""
+    """Return the partition of a file, which its folder names: `date=2026-03-01`."""
     if name not in PARTITIONED_BY:
         return {}
     column, _, value = path.partition("/")[0].partition("=")

@@ -8,7 +8,7 @@ WITH spans AS (
         lead(moment, 1, 'infinity') OVER (ORDER BY moment) AS next
     FROM moments
 ),
--- Counted before the join, which takes few rows.
+-- Counted before the join, so that it takes few rows.
 within AS (
     SELECT
         day_of(created_at) AS day,
@@ -24,7 +24,7 @@ within AS (
 )
 SELECT
     within.day,
-    -- From this time until that of the next group, the same weights hold.
+    -- From this time until that of the next group, the same weights apply.
     coalesce(spans.first, within.day::TIMESTAMP AT TIME ZONE 'UTC') AS created_at,
     task_domain,
     encoder_id,

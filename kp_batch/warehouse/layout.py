@@ -1,4 +1,4 @@
-"""The paths in a warehouse's folder, and which folders a warehouse may have."""
+"""The paths in a warehouse's folder, and which folders may hold a warehouse."""
 
 import os
 import re
@@ -11,14 +11,14 @@ from kp_batch.errors import ResourceError, WarehouseError
 from kp_batch.files import refuse_link, refuse_links_below
 from kp_batch.warehouse.bucket.location import make_folder_of, shown, url_of
 
-# The keys of `schemas.TABLES`, repeated so that questions do not import Polars.
+# The keys of `schemas.TABLES`, repeated here so that questions do not import Polars.
 TABLE_NAMES = (
     *("scores", "rejects", "profiles", "runs", "files", "distributions"),
     *("facts", "forgotten", "tombstones"),
 )
 # Characters that delta-rs 1.6.6 and DuckDB 2.0.0 read as part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
-# Prefect's new database takes 5 MB, where Prefect runs the steps, and its log as much.
+# If Prefect runs the steps, its new database takes 5 MB, and its log as much.
 MIN_FREE_BYTES = 32 << 20
 
 
@@ -34,7 +34,7 @@ class Layout:
 
     @property
     def all_vectors(self) -> Path:
-        """The folder that holds one vector store for each encoder."""
+        """The folder with a vector store for each encoder."""
         return self.root / "vectors"
 
     def vectors(self, encoder_id: str) -> Path:
@@ -43,7 +43,7 @@ class Layout:
 
     @property
     def all_staging(self) -> Path:
-        """The folder that holds the working folder of each run, and nothing else."""
+        """The folder with the working folder of each run, and nothing else."""
         return self.root / "staging"
 
     def staging(self, run_id: str) -> Path:
@@ -52,12 +52,12 @@ class Layout:
 
     @property
     def candidate(self) -> Path:
-        """The folder that holds what a run would publish, or was refused, until the next one."""
+        """The folder of what a run would publish, or was refused, until the next run."""
         return self.root / "candidate"
 
     @property
     def kept_candidate(self) -> Path:
-        """The manifest of what is kept of these; without it, all of them are leftovers."""
+        """The manifest of a kept candidate; without it, the candidate's files are leftovers."""
         return Layout(self.candidate).manifest
 
     @property
@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def log(self) -> Path:
-        """The folder of all manifests, those of earlier publications too, and of their lists."""
+        """The folder of all manifests, including earlier ones, and of their lists."""
         return self.root / "log"
 
     def past_manifest(self, publication: str) -> Path:
@@ -95,7 +95,7 @@ class Layout:
 
     @property
     def forgetting(self) -> Path:
-        """The ids that `forget` removes, in JSON, while files may still hold their traces."""
+        """The ids that `forget` removes, in JSON, while files may still contain their traces."""
         return self.root / "forgetting"
 
     @property
@@ -110,19 +110,20 @@ class Layout:
 
     @property
     def last_run(self) -> Path:
-        """The file that says how the last run ended that was tried."""
+        """The file that records how the last run ended."""
         return self.root / "last-run.json"
 
     @property
     def prefect(self) -> Path:
-        """Prefect's own files, where no server is configured."""
+        """Prefect's own files, used if no server is configured."""
         return self.root / "prefect"
 
 
 def make_folder(warehouse: Path) -> None:
     """Make the folder if it is missing, and check that a run fits onto its disk.
 
-    It is called before any work: Prefect would try for minutes to make its database on a full disk.
+    It is called before any work: on a full disk, Prefect would try for minutes to make its
+    database.
 
     Raises:
         WarehouseError: Delta tables cannot be written there.
@@ -140,13 +141,13 @@ def make_folder(warehouse: Path) -> None:
 
 
 def check_folder(warehouse: Path) -> None:
-    """Refuse a folder that Delta tables cannot be written to, before any work is done.
+    """Refuse a folder that Delta tables cannot be written to, before any work.
 
     Raises:
         WarehouseError: it is a URL, or its path has a character that delta-rs misreads.
     """
     path = str(warehouse.absolute())
-    if scheme := re.match(r"[A-Za-z0-9+.-]+:/", str(warehouse)):  # the rest may hold a password
+    if scheme := re.match(r"[A-Za-z0-9+.-]+:/", str(warehouse)):  # the rest may contain a password
         raise WarehouseError(f"a warehouse at {scheme[0]} is not a local folder; name one")
     wrong = sorted({sign for sign in path if sign in _NOT_IN_PATHS or not sign.isprintable()})
     if wrong:
@@ -159,8 +160,8 @@ def check_folder(warehouse: Path) -> None:
 def check_links(warehouse: Path) -> None:
     """Refuse a warehouse in which a link would lead a writer to files elsewhere.
 
-    Its own folder may be a link. So may a file that is replaced as a whole, such as the report:
-    then the link is replaced.
+    The warehouse's own folder may be a link. So may a file that is replaced as a whole, such as the
+    report: then the link is replaced.
 
     Raises:
         WarehouseError: there is such a link.
@@ -176,10 +177,10 @@ def check_links(warehouse: Path) -> None:
 
 
 def remove_candidate(warehouse: Path) -> None:
-    """Remove what a writer before has kept or left, first what names it: no half is ever asked.
+    """Remove what a previous writer has kept or left; first its manifest, so that no half is read.
 
     Raises:
-        OSError: it cannot be removed, all of it.
+        OSError: some of it cannot be removed.
     """
     layout = Layout(warehouse)
     layout.kept_candidate.unlink(missing_ok=True)
@@ -188,15 +189,15 @@ def remove_candidate(warehouse: Path) -> None:
 
 
 def check_apart(warehouse: Path, archive: Iterable[str]) -> None:
-    """Refuse an archive that is in the warehouse, whose files are never read as an archive.
+    """Refuse an archive inside the warehouse, whose files are never read as an archive.
 
     Raises:
-        WarehouseError: one of its files, folders, globs and URLs is the warehouse, or is in it.
+        WarehouseError: one of its files, folders, globs and URLs is the warehouse, or inside it.
     """
     root, url = os.path.realpath(warehouse), url_of(warehouse)
     for name in archive:
         in_bucket = url and f"{name}/".startswith(f"{url}/")
-        # Unlike pathlib's, these take any name.
+        # Unlike pathlib's, these accept any name.
         path = os.path.expanduser(name.removeprefix("file://"))  # noqa: PTH111
         if in_bucket or Path(os.path.realpath(path)).is_relative_to(root):
             raise WarehouseError(

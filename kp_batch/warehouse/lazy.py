@@ -15,15 +15,15 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
     """Scan the files of a view that shows a table: Polars reads what a query needs of them.
 
-    Runs that are published later change nothing, as they write other files.
+    Later runs change nothing, because they write other files.
 
     Args:
         snapshot: the tables.
-        name: of the view, any but `runs`.
+        name: the name of a view other than `runs`.
 
     Returns:
-        Times are Datetime("us", "UTC"). Collected, it raises Polars' FileNotFoundError if a vacuum
-        or a forget has removed the files meanwhile.
+        Times are Datetime("us", "UTC"). When it is collected, Polars raises FileNotFoundError if a
+            vacuum or a forget has removed the files.
 
     Raises:
         WarehouseError: the table cannot be opened.
@@ -38,7 +38,7 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
 
 
 def _warming_up(manifest: Manifest) -> pl.Expr:
-    """Whether a cache was warming up: see `catalog`, whose views have the same condition in SQL."""
+    """Whether a cache was warming up; the views have the same condition in SQL, see `catalog`."""
     if manifest.settings.get("embedder") in {None, "none"}:
         return pl.lit(value=False)
     warming_up = pl.col("cached_vectors") < manifest.settings["cache_size"]
@@ -48,7 +48,7 @@ def _warming_up(manifest: Manifest) -> pl.Expr:
 
 @cache
 def _columns(name: str) -> list[str]:
-    """The columns of a view, in their order, which its SQL alone says."""
+    """Return the columns of a view, in their order, which only its SQL defines."""
     with duckdb.connect() as connection:
         rows = {view: parquet_relation(view, []) for view in VIEWS}
         create_views(connection, Manifest({}, {}), rows)

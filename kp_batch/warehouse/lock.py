@@ -1,8 +1,7 @@
-"""One writer at a time on a warehouse: by a lock in its folder, and a notice in its bucket.
+"""One writer at a time on a warehouse: a lock in its folder, and a notice in its bucket.
 
-The notice is an object that names the writer, from its beginning to its end. It is advice alone: by
-it another machine learns who is at work. What is published is protected by the condition of one
-write; see `bucket.mirror`.
+The notice is an object that names the writer while it works. It only informs other machines. What
+is published is protected by the condition of one write; see `bucket.mirror`.
 """
 
 import fcntl
@@ -26,25 +25,25 @@ from kp_batch.warehouse.bucket.location import CopyRecord, folder_of, make_folde
 from kp_batch.warehouse.layout import Layout, check_links
 
 _LOCK_TIMEOUT_S = 0.2
-# The locks that this context holds. The threads of a run have its context, and so may write, too;
-# any other thread is another writer, as another process is.
+# The locks that this context holds. The threads of a run share its context, and so may write, too.
+# Any other thread is another writer, like another process.
 _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
-NOTICE = "kp.lock"  # the object; by this name, too, a reader of archives recognises a warehouse
-# An older notice stops nobody: its writer may have been killed. If it has not, the condition
+NOTICE = "kp.lock"  # the object, by which readers of archives also recognise a warehouse
+# An older notice stops nobody: its writer may have been killed. If it was not, the condition
 # of its publication decides.
 NOTICE_TTL_S = 3_600.0
 
 
 @contextmanager
 def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool]:
-    """Hold the lock of the warehouse; yields False if this context holds it already.
+    """Hold the lock of the warehouse; yield False if this context holds it already.
 
     The operating system releases the lock of a process that dies; the file, which remains, only
     names the holder.
 
     Args:
         warehouse: the folder of the tables; made if it is missing.
-        wait: for another writer to end: so many seconds at the most.
+        wait: how many seconds to wait for another writer.
         archive: the name of the archive, for an import's lock instead of a warehouse's.
 
     Raises:
@@ -67,7 +66,7 @@ def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        with suppress(OSError):  # its disk may be full
+        with suppress(OSError):  # the disk may be full
             path.write_text(json.dumps(holder), "utf-8")
         yield True
     finally:
@@ -81,9 +80,9 @@ def holds(warehouse: Path) -> bool:
 
 
 def holder(warehouse: Path) -> dict[str, Any] | None:
-    """Who writes to the warehouse now, as its lock names it; None if nobody does on this machine.
+    """Return who writes to the warehouse now, by its lock; None if nobody does on this machine.
 
-    It looks at the lock without writing to it, as a reader without rights may.
+    It inspects the lock without writing to it, so that readers without rights may call it.
     """
     path = Layout(warehouse).lock
     try:
@@ -94,7 +93,7 @@ def holder(warehouse: Path) -> dict[str, Any] | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _named_holder(path)
-    except OSError:  # its file system has no locks, and so has nobody else
+    except OSError:  # its file system has no locks, so nobody holds one
         return None
     finally:
         os.close(descriptor)
@@ -102,10 +101,10 @@ def holder(warehouse: Path) -> dict[str, Any] | None:
 
 
 def noticed_writer(store: Store) -> dict[str, Any] | None:
-    """Who writes to the bucket now, or was killed while it did, by its notice; None: nobody.
+    """Return who writes to the bucket now, or was killed while writing, by its notice; or None.
 
     Raises:
-        OSError: the store cannot be asked.
+        OSError: the store does not answer.
     """
     return _read_notice(store)[0] or None
 
@@ -130,13 +129,13 @@ def _named_holder(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def noticed(store: Store, copy_id: str, archive: str = "") -> Generator[None]:
-    """Leave a notice in a bucket, of a warehouse or an archive, while this process writes to it.
+    """Leave a notice in the bucket of a warehouse or archive while this process writes to it.
 
-    Only this process works on this machine's copy, which has the id.
+    Only this process works on this machine's copy, whose id is in the notice.
 
     Raises:
-        BusyError: another process began to write within the last hour, and has not ended.
-        OSError: the store cannot be asked.
+        BusyError: another process began to write within the last hour, and has not finished.
+        OSError: the store does not answer.
     """
     own = {
         "copy": copy_id,
@@ -145,7 +144,7 @@ def noticed(store: Store, copy_id: str, archive: str = "") -> Generator[None]:
         "since": datetime.now(UTC).isoformat(),
     }
     last, age_s = _read_notice(store)
-    # A writer of this very copy is dead, as this process has the copy's lock.
+    # A writer of this very copy is dead, because this process has the copy's lock.
     is_own = all(last.get(name) == own[name] for name in ("copy", "host"))
     if last and not is_own and age_s < NOTICE_TTL_S:
         writer = f"process {last.get('pid')} on {last.get('host')} since {last.get('since')}"
@@ -154,7 +153,7 @@ def noticed(store: Store, copy_id: str, archive: str = "") -> Generator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # then it stays for an hour
+        with suppress(OSError):  # then the notice stays for an hour
             _withdraw(store, own)
 
 
@@ -165,7 +164,7 @@ def _withdraw(store: Store, own: dict[str, Any]) -> None:
 
 
 def _read_notice(store: Store) -> tuple[dict[str, Any], float]:
-    """The notice, empty if there is none, and its age in seconds by this machine's clock."""
+    """Return the notice, empty if there is none, and its age in seconds by this machine's clock."""
     try:
         content, head = store.read(NOTICE)
     except FileNotFoundError:
@@ -173,7 +172,7 @@ def _read_notice(store: Store) -> tuple[dict[str, Any], float]:
     notice: dict[str, Any] = {}
     with suppress(ValueError, TypeError):  # not written by kp_batch
         notice = dict(json.loads(content))
-    if "copy" not in notice:  # withdrawn; or the lock of a folder that was copied into the bucket
+    if "copy" not in notice:  # withdrawn, or a folder's lock that was copied into the bucket
         return {}, 0.0
     return notice, (time.time_ns() - head.mtime_ns) / 1e9
 
@@ -184,20 +183,20 @@ def archive_notice(url: str, archive: str) -> Generator[None]:
 
     Raises:
         BusyError: another process is writing.
-        OSError: it cannot be read or written.
+        OSError: the bucket cannot be read or written.
     """
     folder = Path(folder_of(url))
     with locked(folder, wait=False, archive=archive):
         record = CopyRecord.of(folder)
-        record.save()  # its id identifies the notice of a writer that was killed on this machine
+        record.save()  # its id marks the notice of a writer that is killed on this machine
         with noticed(store_at(url), record.copy_id, archive):
             yield
 
 
 def withdraw_of_gone(store: Store, copy_id: str, pid: int) -> None:
-    """Remove the notice of a process that is gone, whose copy is on this machine.
+    """Remove the notice of a dead process whose copy is on this machine.
 
     Raises:
-        OSError: the store cannot be asked.
+        OSError: the store does not answer.
     """
     _withdraw(store, {"copy": copy_id, "host": socket.gethostname(), "pid": pid})

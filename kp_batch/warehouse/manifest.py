@@ -1,8 +1,8 @@
 """The manifest: the files of each table, from which runs and readers start.
 
-Each publication has one. The published one is `manifest.json`; those of earlier publications stay
-in the folder `log` until a vacuum, and a candidate is one that nobody published. A manifest names
-lists of files, one for each table and month, which manifests share: see `file_lists`.
+Each publication has one. The published one is `manifest.json`; earlier ones stay in the folder
+`log` until a vacuum; a candidate is one that is not published. A manifest names lists of files, one
+for each table and month, which manifests share; see `file_lists`.
 """
 
 import json
@@ -24,16 +24,16 @@ from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.kept_settings import wrong_setting
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
-if TYPE_CHECKING:  # a status does without
+if TYPE_CHECKING:  # not needed by a status
     import duckdb
 
 FORMAT_VERSION = 20
 
-# Of a file that anybody may have written, as it is read.
+# Bounds of the numbers in a file, which may come from anybody.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
-# The lists of the files of each table that exists, by month.
+# The lists of files of each existing table, by month.
 Tables = Mapping[str, Mapping[str, str]]
 
 _NUMBER = Bounds(0, 2**63 - 1, is_whole=True)
@@ -45,18 +45,18 @@ _HALF = 32  # hex digits
 class Manifest:
     """What is published, or was."""
 
-    settings: Mapping[str, Any]  # of the scores; empty before the first run
+    settings: Mapping[str, Any]  # settings of the scores; empty before the first run
     tables: Tables
-    failed: bool = False  # whether the last run failed: then the rejects are its own
+    failed: bool = False  # whether the last run failed; then the rejects are that run's
     publication: str = ""  # the id of this publication; none before it is published
-    warehouse_id: str = ""  # of its first publication on; see `project`
-    number: int = 0  # of the publication: each has a later one, whatever the clocks say
-    kept_from: int = 0  # the first publication since which all files are kept; see `vacuum`
-    before: str = ""  # the name of the manifest that it builds upon
+    warehouse_id: str = ""  # since its first publication; see `project`
+    number: int = 0  # of the publication; it always increases, whatever the clocks say
+    kept_from: int = 0  # the first publication whose files are all kept; see `vacuum`
+    before: str = ""  # the name of the previous manifest
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> "Manifest":
-        """Check the values of a file, which anybody may have written, and take them.
+        """Check the values of a file, which may come from anybody, and return the manifest.
 
         Raises:
             LookupError: a value is missing.
@@ -82,7 +82,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """The unique half of its publication id: the name of its file in the log."""
+        """The unique half of its publication id, which names its file in the log."""
         return self.publication[:_HALF]
 
     @property
@@ -91,7 +91,7 @@ class Manifest:
         return {name for months in self.tables.values() for name in months.values()}
 
     def as_publication(self, unique: str) -> "Manifest":
-        """The manifest with a publication id: a unique half, 32 hex digits, and a digest."""
+        """Return the manifest with a publication id: a unique half, 32 hex digits, and a digest."""
         own = [self.settings, self.tables, self.failed, self.warehouse_id]
         contents = [FORMAT_VERSION, unique, *own, self.number, self.kept_from, self.before]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
@@ -104,7 +104,7 @@ class Manifest:
         return is_name and self == self.as_publication(self.name)
 
     def as_json(self) -> str:
-        """The text of manifest.json."""
+        """Return the text of manifest.json."""
         return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}) + "\n"
 
 
@@ -125,7 +125,7 @@ def read_manifest(warehouse: Path) -> Manifest | None:
         PermissionError: the user may not read one of its tables.
     """
     manifest = _read(warehouse)
-    # To DuckDB, a folder without permission looks like a missing one.
+    # For DuckDB, a folder without permission is a missing one.
     for name in manifest.tables if manifest else ():
         with suppress(FileNotFoundError, NotADirectoryError):
             os.scandir(Layout(warehouse).table(name)).close()
@@ -137,14 +137,14 @@ def _read(warehouse: Path) -> Manifest | None:
     try:
         content = layout.manifest.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        if layout.catalog.exists():  # no run leaves a catalog without a manifest
+        if layout.catalog.exists():  # runs never leave a catalog without a manifest
             raise WarehouseError(f"{layout.manifest} is gone; {LAST_REMEDY}") from error
         return None
     return manifest_of(warehouse, content)
 
 
 def manifest_of(warehouse: Path, content: bytes) -> Manifest:
-    """Read what manifest.json says.
+    """Parse the content of manifest.json.
 
     Raises:
         WarehouseError: it is damaged, or has another format.
@@ -160,7 +160,7 @@ def check_readable(warehouse: Path, file: Path) -> None:
     """Read a manifest before it is published, as all commands will.
 
     Raises:
-        WarehouseError: it cannot be read.
+        WarehouseError: the manifest cannot be read.
     """
     try:
         _parse(warehouse, file.read_bytes())
@@ -175,10 +175,10 @@ def check_readable(warehouse: Path, file: Path) -> None:
 def copy_catalog(warehouse: Path, folder: str) -> Path:
     """Copy the catalog into a folder, to be opened there.
 
-    A client that opens the file itself for writing, DuckDB's default, locks out all others.
+    A client that opens the original for writing, which is DuckDB's default, locks out all others.
 
     Raises:
-        OSError: it is missing, or cannot be read.
+        OSError: the catalog is missing, or cannot be read.
     """
     catalog = Layout(warehouse).catalog
     return shutil.copyfile(catalog, Path(folder) / catalog.name)
@@ -198,7 +198,7 @@ def require_manifest(warehouse: Path) -> Manifest:
 
 
 def read_there(warehouse: Path) -> Manifest | None:
-    """Read what is published: of a warehouse in a bucket there, and not what its copy has.
+    """Read what is published; for a warehouse in a bucket, from the bucket instead of the copy.
 
     Returns:
         None if nothing is published, or there is no such bucket.
@@ -210,7 +210,7 @@ def read_there(warehouse: Path) -> Manifest | None:
     url = url_of(warehouse)
     if url is None:
         return read_manifest(warehouse)
-    from kp_batch.storage.store import store_at  # a command on a folder does without
+    from kp_batch.storage.store import store_at  # not needed for a folder
 
     try:
         content, _ = store_at(url).read(Layout(warehouse).manifest.name)
@@ -220,10 +220,10 @@ def read_there(warehouse: Path) -> Manifest | None:
 
 
 def check_identity(warehouse: Path, warehouse_id: str | None) -> None:
-    """Refuse another warehouse than the one of an id, and a place without any; makes nothing.
+    """Refuse a warehouse with another id than expected, or none at all; make nothing.
 
     Raises:
-        IdentityError: it is another one, or none is there.
+        IdentityError: it is another warehouse, or none is there.
         WarehouseError: what is there cannot be read.
         OSError: its bucket cannot be read.
     """
@@ -232,15 +232,15 @@ def check_identity(warehouse: Path, warehouse_id: str | None) -> None:
 
 
 def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str | None) -> None:
-    """Refuse what is published in a warehouse unless it is of an id; None is any.
+    """Refuse what is published unless the warehouse has the given id; None allows any.
 
     Raises:
-        IdentityError: it is another one, or nothing is published.
+        IdentityError: it is another warehouse, or nothing is published.
     """
     if warehouse_id is None:
         return
     named = f"warehouse {printable(warehouse_id)}"
-    where = shown(warehouse.absolute())  # for who reads it elsewhere, as in a mail
+    where = shown(warehouse.absolute())  # absolute, because it may be read elsewhere, as in a mail
     if manifest is None:
         remedy = "is that its bucket?" if url_of(warehouse) else "is its disk mounted?"
         raise IdentityError(
@@ -255,14 +255,14 @@ def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str
 
 
 def past_manifest(warehouse: Path, name: str) -> Manifest:
-    """Read the manifest of an earlier publication, or of this one, by its name in the log.
+    """Read the manifest of an earlier or the current publication, by its name in the log.
 
     Raises:
-        WarehouseError: it is gone or damaged, or has another format.
+        WarehouseError: the manifest is gone or damaged, or has another format.
     """
     path = Layout(warehouse).past_manifest(name)
     try:
-        if not _LIST.fullmatch(name):  # a row of `runs` that nobody of us wrote
+        if not _LIST.fullmatch(name):  # a row of `runs` that kp_batch did not write
             raise ValueError("no name of a manifest")
         return _parse(warehouse, path.read_bytes())
     except (FileNotFoundError, *DAMAGED) as error:
@@ -272,7 +272,7 @@ def past_manifest(warehouse: Path, name: str) -> Manifest:
 
 
 def read_candidate(warehouse: Path) -> Manifest | None:
-    """Read what a run has left that it did not publish; None if there is none.
+    """Read what a run has left unpublished; None if there is nothing.
 
     Raises:
         WarehouseError: it is damaged.
@@ -286,7 +286,7 @@ def read_candidate(warehouse: Path) -> Manifest | None:
 
 
 def damaged_candidate(warehouse: Path) -> WarehouseError:
-    """The error of a candidate that is damaged, or has lost files."""
+    """Return the error about a candidate that is damaged, or has lost files."""
     return WarehouseError(
         f"the candidate of {shown(warehouse)} is damaged: remove its folder candidate",
         code="damaged",
@@ -294,10 +294,10 @@ def damaged_candidate(warehouse: Path) -> WarehouseError:
 
 
 def check_tables(manifest: Manifest, warehouse: Path) -> None:
-    """Look whether the folder of each table is there, and the lists of its files; open none.
+    """Check that the folder of each table and the lists of its files exist; open none.
 
     Raises:
-        WarehouseError: of some they are not; it names them.
+        WarehouseError: some are missing; it names them.
     """
     layout = Layout(warehouse)
     gone = [
@@ -314,10 +314,10 @@ def check_tables(manifest: Manifest, warehouse: Path) -> None:
 
 
 def shown_manifest(warehouse: Path, catalog: "duckdb.DuckDBPyConnection") -> Manifest:
-    """The manifest of what an open catalog of a warehouse shows.
+    """Return the manifest of what an open catalog of a warehouse shows.
 
     Raises:
-        WarehouseError: it is gone or damaged.
+        WarehouseError: the manifest is gone or damaged.
     """
     [(publication,)] = catalog.execute("SELECT publication FROM kp.manifest").fetchall()
     return past_manifest(warehouse, publication[:_HALF])

@@ -32,14 +32,14 @@ class OpenSnapshot(PublishedSnapshot):
 
     Attributes:
         staging: the run's files; what does not fit into memory is spilled there.
-        connection: of DuckDB.
+        connection: the connection to DuckDB.
     """
 
     staging: Staging
     connection: duckdb.DuckDBPyConnection
 
     def ask(self, query: str, **frames: pl.DataFrame) -> pl.DataFrame:
-        """The answer to a query, for which the frames are tables of these names."""
+        """Return the answer to a query, with the frames as tables of these names."""
         for name, frame in frames.items():
             self.connection.register(name, frame.to_arrow())
         answer = frame_of(self.connection.sql(query))
@@ -48,15 +48,15 @@ class OpenSnapshot(PublishedSnapshot):
         return answer
 
     def fingerprints(self, moments: Sequence[datetime]) -> pl.DataFrame:
-        """The ids of the published scores, by day, domain and the current weights.
+        """Return the ids of the published scores, by day, domain and current weights.
 
         Args:
-            moments: from which weights hold, see `ProfileVersions.moments`.
+            moments: the times from which weights apply, see `ProfileVersions.moments`.
 
         Returns:
-            day, created_at (a time of that day with the same weights as those of all the traces),
-            task_domain, the three ids, `traces` (how many) and `max_window` (the size of the
-            largest window).
+            day, created_at (a time of that day with the same weights as all of these traces),
+                task_domain, the three ids, `traces` (how many) and `max_window` (the size of the
+                largest window).
         """
         within = [moment for moment in moments if moment.timetz() != time(tzinfo=UTC)]
         rows = pl.DataFrame({"moment": within}, schema={"moment": TIMESTAMP})
@@ -64,9 +64,10 @@ class OpenSnapshot(PublishedSnapshot):
         return fingerprints.cast({"created_at": TIMESTAMP})
 
     def current_fingerprints(self) -> pl.DataFrame:
-        """The same where no score is stale: only the days and their traces, from the table's log.
+        """Return `fingerprints` if no score is stale: days and counts, from the lists of files.
 
-        All else is null, which is not stale. A query of ten million scores took four seconds.
+        The other columns are null, which is not stale. A query of ten million scores took four
+        seconds.
         """
         if "scores" not in self.manifest.tables:
             return _FINGERPRINTS.to_frame()
@@ -95,7 +96,7 @@ def open_published(warehouse: Path, as_of: str | None = None) -> Generator[OpenS
     """Open what is published, with temporary files; for `as_of` see `published`.
 
     Raises:
-        WarehouseError: it is no warehouse.
+        WarehouseError: it is not a warehouse.
     """
     with (
         Staging.temporary() as staging,

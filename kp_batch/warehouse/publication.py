@@ -1,11 +1,11 @@
-"""Publishes a manifest; the manifest of a run is prepared in `pipeline.publish`.
+"""Publish a manifest; `pipeline.publish` prepares the manifest of a run.
 
-A manifest is published at the moment when it replaces manifest.json, in the bucket if the warehouse
-is in one: see `bucket.mirror`. The catalog kp.duckdb is built before that and replaced right after
-it; both have the id of the publication. From that moment on nothing undoes it. A writer that is
-killed or fails in between leaves the older catalog, intact, with all files that it names, and the
-next writer completes the publication first. All that the manifest names is on the disk before that
-moment, so a power cut leaves no less.
+A manifest is published at the moment when it replaces manifest.json, or the object in the bucket;
+see `bucket.mirror`. The catalog kp.duckdb is built before that and replaced right after; both have
+the id of the publication. From that moment on nothing undoes it. A writer that is killed or fails
+in between leaves the older catalog intact, with all of its files, and the next writer first
+completes the publication. All that the manifest names is on the disk before that moment, so a power
+cut loses none of it.
 """
 
 import shutil
@@ -43,21 +43,21 @@ from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest,
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
-_RETRY_S = 20.0  # while a writer on another machine is waited for
+_RETRY_S = 20.0  # between attempts, while a writer on another machine works
 _CALLBACKS: list[Callable[[], None]] = []
 
 
 def when_writing(callback: Callable[[], None]) -> None:
-    """Register a call for each time that this process becomes the only writer of a warehouse."""
+    """Register a function to call each time this process becomes the only writer of a warehouse."""
     _CALLBACKS.append(callback)
 
 
 @contextmanager
 def writing(warehouse: Path, *, wait: float) -> Generator[None]:
-    """Be the only writer of the warehouse, and first repair it after a writer that was killed.
+    """Be the only writer of the warehouse; first repair it after a writer that was killed.
 
-    The warehouse's folder is made if it is missing; another writer's end may be waited for, so many
-    seconds at the most.
+    The warehouse's folder is made if it is missing. `wait` is how many seconds to wait for another
+    writer.
 
     Raises:
         BusyError: another process is writing, for longer than `wait`.
@@ -74,9 +74,9 @@ def writing(warehouse: Path, *, wait: float) -> Generator[None]:
 
 
 def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
-    """Acquire the folder's lock, and a bucket's; returns False if this context has them already.
+    """Acquire the folder's lock, and a bucket's; return False if this context has them already.
 
-    While another writer of a bucket is waited for, no lock is held, so that readers on this machine
+    While it waits for another writer of a bucket, it holds no lock, so that readers on this machine
     see what is published.
     """
     began = time.monotonic()
@@ -108,26 +108,26 @@ def publish(
 
     Args:
         candidate: the tables.
-        settings: of the scores.
+        settings: the settings of the scores.
         failed: whether a run publishes that it failed.
-        kept_from: the first publication whose files are kept from then on; 0: as before.
+        kept_from: the first publication whose files are kept from now on; 0: as before.
 
     Raises:
-        OvertakenError: another writer of the bucket has published meanwhile.
-        OSError: it cannot be written; nothing was published.
+        OvertakenError: another writer of the bucket has published in the meantime.
+        OSError: the manifest cannot be written; nothing was published.
     """
     warehouse, manifest = candidate.warehouse, candidate.manifest(settings, failed=failed)
     if kept_from:
         manifest = replace(manifest, kept_from=kept_from).as_publication(candidate.name)
     candidate.move_files()
     _replace_manifest(warehouse, manifest)
-    with suppress(OSError):  # it is published; the next writer repairs this, or fails of it
+    with suppress(OSError):  # it is published; the next writer repairs this, or fails
         _replace_catalog(Layout(warehouse))
     _export(warehouse)
 
 
 def _export(warehouse: Path) -> None:
-    """Export what is published as Delta tables; where that fails, the next writer does."""
+    """Export what is published as Delta tables; if that fails, leave it to the next writer."""
     try:
         if not is_uncertain(warehouse):
             export(warehouse)
@@ -139,12 +139,12 @@ def _export(warehouse: Path) -> None:
 
 
 def amend(candidate: Candidate) -> None:
-    """Put other files into the past manifest that a candidate builds upon, which keeps its name.
+    """Replace files in the past manifest that a candidate builds upon; it keeps its name.
 
-    It is replaced once these are on the disk: a kill leaves the old one or the new one, whole.
+    The new files are on the disk before that: a kill leaves the old manifest or the new one.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the manifest cannot be written.
     """
     layout, before = Layout(candidate.warehouse.resolve()), candidate.base
     manifest = replace(before, tables=candidate.tables).as_publication(before.name)
@@ -158,14 +158,14 @@ def amend(candidate: Candidate) -> None:
 
 
 def may_remove(warehouse: Path, unneeded: Iterable[Path]) -> None:
-    """Export what is published, and let this writer remove files, and vectors that nothing needs.
+    """Export what is published, and let this writer remove files, and unneeded vectors.
 
-    Call it once a manifest is published that names none of them: Delta's readers, too, then see no
-    file that goes.
+    Call it after publishing a manifest that names none of them: then Delta's readers do not use
+    them either.
 
     Args:
         warehouse: the folder of the tables.
-        unneeded: the files, which were listed before that; see `unneeded`.
+        unneeded: the files, listed before that manifest was published; see `unneeded`.
 
     Raises:
         StorageError: the Delta tables cannot be written, so that nothing is removed.
@@ -182,7 +182,7 @@ def may_remove(warehouse: Path, unneeded: Iterable[Path]) -> None:
 
 
 def found(warehouse: Path) -> Manifest:
-    """Publish an empty warehouse, so that it has an id; one that is there stays as it is.
+    """Publish an empty warehouse, so that it has an id; an existing one stays as it is.
 
     Raises:
         BusyError: another run is writing.
@@ -195,7 +195,7 @@ def found(warehouse: Path) -> Manifest:
 
 
 def published_since(warehouse: Path, manifest: Manifest) -> bool:
-    """Whether this writer has published after a manifest, or may have: a bucket did not answer.
+    """Whether this writer has published after a manifest, or may have, if a bucket did not answer.
 
     Raises:
         WarehouseError: what is published cannot be read.
@@ -204,9 +204,9 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
 
 
 def start_over(warehouse: Path) -> None:
-    """Begin again from what a bucket has by now, as where another writer has published there.
+    """Begin again from what a bucket has now, after another writer has published there.
 
-    Nobody else writes to a folder meanwhile.
+    Nobody else writes to a folder during this.
 
     Raises:
         OSError: the bucket cannot be read.
@@ -250,14 +250,14 @@ def _sync(layout: Layout, manifest: Manifest) -> None:
 def _difference(
     layout: Layout, before: Manifest | None, now: Manifest
 ) -> tuple[set[Path], set[Path]]:
-    """The lists that only one of two manifests names, and the files in these."""
+    """Return the lists that only one of two manifests names, and the files in these."""
     lists = before.lists if before else set[str]()
     known = _files(layout, before, lists - now.lists) if before else ()
     return {layout.manifest, *known}, {*_files(layout, now, now.lists - lists)}
 
 
 def _files(layout: Layout, manifest: Manifest, lists: set[str]) -> Iterator[Path]:
-    """Some lists of a manifest, and the files in them; other ones may have files no more."""
+    """Return some lists of a manifest, and their files; other lists may have lost files."""
     for name, months in manifest.tables.items():
         for each in lists.intersection(months.values()):
             yield layout.file_list(each)
@@ -266,20 +266,20 @@ def _files(layout: Layout, manifest: Manifest, lists: set[str]) -> Iterator[Path
 
 
 def _replace_catalog(layout: Layout) -> None:
-    # DuckDB refuses a file whose log is another one's, as of a client that wrote into the older.
+    # DuckDB refuses a file with another file's log, such as that of a client of the older one.
     _wal(layout.catalog).unlink(missing_ok=True)
     _replacement(layout.catalog).replace(layout.catalog)
     sync_names(layout.root)
 
 
 def rebuild(warehouse: Path) -> Manifest:
-    """Build the catalog anew, for the warehouse's present path.
+    """Build the catalog again, for the warehouse's current path.
 
     Raises:
         WarehouseError: nothing was ever published there, it has another format, or a run is
             writing.
     """
-    require_manifest(warehouse)  # before the lock, whose file is made in no other folder
+    require_manifest(warehouse)  # before the lock, so that its file is made in no other folder
     with sync_lock(warehouse), locked(warehouse, wait=False):
         manifest = require_manifest(warehouse)
         _rebuild_catalog(warehouse, manifest)
@@ -310,7 +310,7 @@ def _repair(warehouse: Path) -> None:
 
 
 def remove_working_files(warehouse: Path) -> None:
-    """Remove what runs have left and nobody asks, of killed ones too: no other run is at work."""
+    """Remove what runs have left, including killed ones; no other run is at work."""
     layout = Layout(warehouse)
     shutil.rmtree(layout.all_staging, ignore_errors=True)
     if not layout.kept_candidate.exists():
@@ -318,7 +318,7 @@ def remove_working_files(warehouse: Path) -> None:
 
 
 def _remove_leftovers(layout: Layout) -> None:
-    """Remove files of a writer that was killed, or of a client that wrote into the catalog."""
+    """Remove files of a killed writer, or of a client that wrote into the catalog."""
     catalog = _replacement(layout.catalog)
     for path in (catalog, layout.catalog):
         _wal(path).unlink(missing_ok=True)
@@ -327,10 +327,10 @@ def _remove_leftovers(layout: Layout) -> None:
 
 
 def _replacement(path: Path) -> Path:
-    """The new file that will replace another."""
+    """Return the new file that will replace another."""
     return path.with_name(f"{path.name}.new")
 
 
 def _wal(catalog: Path) -> Path:
-    """DuckDB's write-ahead log of a catalog."""
+    """Return DuckDB's write-ahead log of a catalog."""
     return catalog.with_name(f"{catalog.name}.wal")

@@ -42,15 +42,15 @@ class Question:
 
     group: str
     name: str
-    call: str  # the name with the parameters of a macro: score_histogram(bins)
+    call: str  # the name, with a macro's parameters: score_histogram(bins)
     comment: str  # the question, and notes on its answer
     example: str  # a query
 
 
 def statements(folder: str, *names: str) -> Iterator[str]:
-    """The statements of a folder, `macros` or `questions`, in the order of their names.
+    """Return the statements of a folder, `macros` or `questions`, sorted by name.
 
-    If names are given, those of these files alone.
+    If names are given, only those of these files.
     """
     if not names:
         return _texts(_SQL.joinpath(folder))
@@ -58,9 +58,9 @@ def statements(folder: str, *names: str) -> Iterator[str]:
 
 
 def question_statements() -> Iterator[str]:
-    """The statements of all questions, each after those that it names.
+    """Return the statements of all questions, each after those that it uses.
 
-    Those about means stand on sums, in the folder `means`, and these on one view.
+    Questions about means build on sums, in the folder `means`, and these on one view.
     """
     first = "trace_measures"
     yield from statements("questions", first)
@@ -71,7 +71,7 @@ def question_statements() -> Iterator[str]:
 
 @cache
 def catalog_id() -> str:
-    """A digest of the SQL, by which the catalog of another kp_batch is recognised."""
+    """Return a digest of the SQL, which differs in the catalog of another kp_batch."""
     texts = sorted(_texts(_SQL))
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
@@ -85,18 +85,17 @@ def _texts(folder: Traversable) -> Iterator[str]:
 
 
 def questions() -> list[Question]:
-    """All questions, by group and name.
+    """Return all questions, by group and name.
 
     Raises:
-        ValueError: a file of SQL does not begin with a group of `_GROUPS` and an example, or has no
-            comment.
+        ValueError: a file of SQL lacks a comment, or does not begin with its group and an example.
     """
     unsorted = map(_question, statements("questions"))
     return sorted(unsorted, key=lambda question: (_GROUPS.index(question.group), question.name))
 
 
 def unknown_question(name: str) -> KpBatchError:
-    """That there is no question of this name, and which one was probably meant."""
+    """Say that there is no question of this name, and which one was probably meant."""
     names = [question.name for question in questions()]
     similar = most_similar(name, names)
     meant = f", did you mean {similar!r}?" if similar else ";"
@@ -104,7 +103,7 @@ def unknown_question(name: str) -> KpBatchError:
 
 
 def columns(question: Question, connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
-    """The columns of a question's answer, and their types in DuckDB; any catalog knows them."""
+    """Return the columns of a question's answer, with their types in DuckDB, from any catalog."""
     answer = connection.sql(question.example)
     return dict(zip(answer.columns, map(str, answer.types), strict=True))
 

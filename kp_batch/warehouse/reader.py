@@ -1,4 +1,4 @@
-"""Opens the catalog for queries: of what is published now, or was after a past run."""
+"""Open the catalog for queries: of what is published now, or was after a past run."""
 
 import tempfile
 from collections.abc import Generator
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckDBPyConnection]:
     """Open the warehouse's catalog for reading, in UTC, and write nothing into the warehouse.
 
-    It shows what manifest.json names: it is a copy of kp.duckdb if that is current, or else it is
-    built for this connection, in a temporary folder where DuckDB also spills what does not fit
-    into memory. For `as_of` see `published`.
+    It shows what manifest.json names. It is a copy of kp.duckdb if that is current; otherwise it is
+    built for this connection in a temporary folder, where DuckDB also spills what does not fit into
+    memory. For `as_of` see `published`.
 
     Raises:
         WarehouseError: nothing is published, it cannot be read or has another format, there is no
@@ -43,10 +43,10 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
 
 @contextmanager
 def connect_to(snapshot: "PublishedSnapshot") -> Generator[duckdb.DuckDBPyConnection]:
-    """Likewise, open a catalog of some tables, which is built in a temporary folder.
+    """Open a catalog of some tables likewise; it is built in a temporary folder.
 
     Raises:
-        WarehouseError: they cannot be read.
+        WarehouseError: the tables cannot be read.
     """
     with tempfile.TemporaryDirectory() as folder:
         catalog = Layout(Path(folder)).catalog
@@ -56,9 +56,9 @@ def connect_to(snapshot: "PublishedSnapshot") -> Generator[duckdb.DuckDBPyConnec
 
 
 def is_current(warehouse: Path, manifest: Manifest) -> bool:
-    """Whether kp.duckdb is the catalog of a manifest, and of the warehouse's present path."""
+    """Whether kp.duckdb is the catalog of a manifest, and of the warehouse's current path."""
     with (
-        suppress(OSError, duckdb.Error),  # it is missing, damaged, or another program's
+        suppress(OSError, duckdb.Error),  # missing, damaged, or another program's
         tempfile.TemporaryDirectory() as folder,
         small_work() as connection,
     ):
@@ -73,7 +73,7 @@ def is_current(warehouse: Path, manifest: Manifest) -> bool:
 def _catalog(warehouse: Path, folder: str, as_of: str | None) -> duckdb.DuckDBPyConnection:
     """Copy the catalog into a folder and open it; if it is not the right one, build one there.
 
-    It is opened once, to be checked and to be read, as opening takes as long as a question.
+    It is opened once to check and to read it, because opening takes as long as a question.
     """
     catalog = Layout(Path(folder)).catalog
     if as_of is None:
@@ -84,7 +84,7 @@ def _catalog(warehouse: Path, folder: str, as_of: str | None) -> duckdb.DuckDBPy
             if connection := _open_current(catalog, warehouse, manifest):
                 return connection
             catalog.unlink()
-    # Imported late, as Polars and delta-rs take a while.
+    # Imported late, because Polars and delta-rs take a while.
     from kp_batch.warehouse.snapshot import published
 
     _build(catalog, published(warehouse, as_of))
@@ -94,8 +94,8 @@ def _catalog(warehouse: Path, folder: str, as_of: str | None) -> duckdb.DuckDBPy
 def _open_current(
     catalog: Path, warehouse: Path, manifest: Manifest
 ) -> duckdb.DuckDBPyConnection | None:
-    """Open a catalog; None if it is of another manifest, warehouse or version of the SQL."""
-    with suppress(duckdb.Error), ExitStack() as stack:  # it is damaged, or another program's
+    """Open a catalog; None if it belongs to another manifest, warehouse or version of the SQL."""
+    with suppress(duckdb.Error), ExitStack() as stack:  # damaged, or another program's
         connection = stack.enter_context(_open(catalog))
         if _shows(connection, warehouse, manifest):
             stack.pop_all()
@@ -104,7 +104,7 @@ def _open_current(
 
 
 def _shows(connection: duckdb.DuckDBPyConnection, warehouse: Path, manifest: Manifest) -> bool:
-    """Whether an open catalog is of a manifest, of the warehouse's path and of this SQL."""
+    """Whether an open catalog belongs to a manifest, the warehouse's path and this SQL."""
     query = "SELECT publication, warehouse, catalog_id FROM kp.manifest"
     rows = connection.execute(query).fetchall()
     return rows == [(manifest.publication, str(warehouse.resolve()), catalog_id())]

@@ -1,4 +1,4 @@
-"""Why a run has anything to do: what differs in settings and formulas, in words and as codes."""
+"""Why a run has work to do: what differs in settings and formulas, in words and as codes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another 
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 Weights = Mapping[str, float]  # by dimension
 
-# What a run may have to publish anew.
+# What a run may have to publish again.
 Pending = Literal["settings", "files", "scores", "profiles", "rejects", "forgotten", "vectors"]
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that differs between two states of a warehouse.
+    """One difference between two states of a warehouse.
 
     Attributes:
         code: a setting's name, `weights`, `audit`, `formula` and so on, for programs.
         words: the same for people; names in it may come from outside.
-        old: a JSON value; null where there was none.
-        new: likewise.
-        of: whose weights, which audit or formula.
+        old: a JSON value; null if there was none.
+        new: a JSON value; null if there is none.
+        of: whose weights, or which audit or formula.
     """
 
     code: str
@@ -43,12 +43,12 @@ class RolledBack:
     """What a rollback undid, by its row in `runs`."""
 
     from_run: str
-    to_run: str  # the one that is published again
+    to_run: str  # the run that is published again
     undone: tuple[Reason, ...]  # settings that change back; `old` is what it undid
 
     @classmethod
     def of(cls, changes: Iterable[Mapping[str, Any]]) -> "RolledBack | None":
-        """Find it in the changes of a run; None where it is no rollback."""
+        """Find it in the changes of a run; None if the run is not a rollback."""
         reasons = [Reason(**change) for change in changes]
         for reason in reasons:
             if reason.code == "rollback":
@@ -58,9 +58,10 @@ class RolledBack:
 
 
 def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
-    """The settings of a warehouse that differ, the weights by profile.
+    """Yield the settings of a warehouse that differ, the weights by profile.
 
-    Both have JSON values by the names of the settings. Of a new warehouse, without any, none does.
+    Both arguments have JSON values by the names of the settings. A new warehouse has no settings,
+    and so no differences.
     """
     for name in new if old else ():
         if name == _WEIGHTS:
@@ -73,12 +74,12 @@ def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def in_words(value: Any) -> str:
-    """The value of a setting as people read it."""
+    """Return the value of a setting for people."""
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
-    """The formulas that have another version, as those of another kp_batch; see `runs`."""
+    """Yield the formulas with another version, such as those of another kp_batch; see `runs`."""
     for name in _FORMULAS:
         if old[name] != new[name]:
             words = f"formula of {name} {old[name]} {_TO} {new[name]}"
@@ -86,26 +87,26 @@ def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def file_changes(counts: Mapping[str, int]) -> Iterator[Reason]:
-    """The changes of the archive's files: how many are new and so on, see `FileChanges`."""
+    """Yield the changes of the archive's files: how many are new and so on, see `FileChanges`."""
     for change, count in counts.items():
         if count:
             yield Reason(f"files_{change}", f"{count_of(count, 'file')} {change}", new=count)
 
 
 def join_reasons(reasons: Iterable[Reason]) -> str:
-    """The words of all reasons, on one line."""
+    """Join the words of all reasons, on one line."""
     return "; ".join(reason.words for reason in reasons)
 
 
 def for_mail(words: str) -> str:
-    """The words of reasons without an arrow: cron mails what it runs as ASCII."""
+    """Return words of reasons without arrows, because cron's mails are ASCII."""
     return words.replace(_TO, "to")
 
 
 def weights_by_date(profile: Any) -> dict[str, Weights]:
-    """The weights of a name by the date from which they hold, "" from the beginning, ascending.
+    """Return the weights of a profile by the date from which they apply, ascending; "" is no date.
 
-    The profile is as the settings have it; the dates sort as texts.
+    The profile is as in the settings; the dates sort as texts.
     """
     tables: list[dict[str, Any]] = profile if isinstance(profile, list) else [profile or {}]
     return {
@@ -116,14 +117,14 @@ def weights_by_date(profile: Any) -> dict[str, Weights]:
 
 
 def dated(name: str, begin: str, end: str = "") -> str:
-    """Whose weights, from when on and before when they hold; "" is no date."""
+    """Return whose weights, from when on and before when they apply; "" is no date."""
     dates = [f"from {begin}"] if begin else []
     dates += [f"before {end}"] if end else []
     return " ".join([f"weights of {name}", ", ".join(dates)]).strip()
 
 
 def _weight_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
-    """The weights that differ, by profile, and the times at which they do."""
+    """Yield the weights that differ, by profile, with the times at which they do."""
     for name in sorted(old.keys() | new.keys()):
         pair = (weights_by_date(old.get(name)), weights_by_date(new.get(name)))
         for begin, end, was, now in _spans(*pair):
@@ -143,7 +144,7 @@ def _audit_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[R
 def _spans(
     old: Mapping[str, Weights], new: Mapping[str, Weights]
 ) -> Iterator[tuple[str, str, Weights | None, Weights | None]]:
-    """The longest spans of time in which neither side changes: begin, end and both weights."""
+    """Yield the longest spans of time without a change: begin, end, and both sides' weights."""
     changes = sorted({"", *old, *new})
     both = [(at, _weights_at(old, at), _weights_at(new, at)) for at in changes]
     for (was, now), group in groupby(both, lambda row: row[1:]):

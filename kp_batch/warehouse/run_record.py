@@ -1,4 +1,4 @@
-"""Reads the rows of `runs`, and compares the formulas and encoders of two runs."""
+"""Read the rows of `runs`, and compare the formulas and encoders of two runs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +9,8 @@ from typing import Any, Self
 from kp_batch.warehouse.audits import AuditResult
 from kp_batch.warehouse.reasons import Reason, formula_changes
 
-# Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
-# of the archive, and nothing takes it apart.
+# Columns of `runs` with JSON. `inputs` stays in the table: it may have an entry for each file of
+# the archive, and nothing parses it.
 _JSON = (
     "config",
     "changes",
@@ -22,7 +22,7 @@ _JSON = (
     "audits",
 )
 
-# The work of a run among `RunCounts`; the others describe the archive.
+# The counts of work; the others in `RunCounts` describe the archive.
 _PUBLISHED = ("rescored", "reweighted", "removed", "partitions")
 _WORK = ("embedded", "reused", "replayed", *_PUBLISHED)
 
@@ -31,68 +31,68 @@ _WORK = ("embedded", "reused", "replayed", *_PUBLISHED)
 class RunCounts:
     """The counts of a run: of the archive, and of its work."""
 
-    files: int  # of the archive
-    rows: int  # that count, those of `rows_kept` among them
-    accepted: int  # traces that have a score
+    files: int  # in the archive
+    rows: int  # rows that count, including `rows_kept`
+    accepted: int  # traces with a score
     embedded: int  # texts without a vector
-    reused: int  # texts with one that the replay reads
+    reused: int  # texts whose vector exists, and that the replay reads
     replayed: int
-    rescored: int  # scored anew, for any reason
-    reweighted: int  # of these: their weights alone differ
+    rescored: int  # scored again, for any reason
+    reweighted: int  # of these, those with only different weights
     removed: int
-    partitions: int  # days that are written anew
-    duplicates: int  # accepted rows whose trace comes again with the same content
-    superseded: int  # likewise with other content, later in the archive
+    partitions: int  # days that are written
+    duplicates: int  # accepted rows whose trace comes later again with the same content
+    superseded: int  # accepted rows whose trace comes later again with other content
     rejected: int  # rows that cannot be scored
-    unreadable: int  # files, those in folders that cannot be read among them
+    unreadable: int  # files, including those in unreadable folders
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
-    rows_kept: int = 0  # of files that are gone, unreadable or excluded, and were read before
-    rows_of_earlier: int = 0  # of these, as an earlier kp_batch read them: it took less of each
-    gone: int = 0  # files whose content is in no file that can be read
-    excluded: int = 0  # likewise; others that are excluded are not counted
-    cut: int = 0  # of the unreadable files: those whose end alone cannot be read
-    windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
+    rows_kept: int = 0  # rows in files that were read before, and are gone, unreadable or excluded
+    rows_of_earlier: int = 0  # of these, those read by an earlier kp_batch
+    gone: int = 0  # files whose content is in no readable file
+    excluded: int = 0  # excluded files whose content is in no readable file
+    cut: int = 0  # unreadable files of which only the end cannot be read
+    windows: int | None = None  # embedded windows; None: the encoder reads whole texts
 
     @property
     def without_work(self) -> "RunCounts":
-        """The counts of a run of the same archive that had nothing to do."""
+        """Return the counts of a run of the same archive with nothing to do."""
         return replace(self, windows=None, **dict.fromkeys(_WORK, 0))
 
     @property
     def unpublished(self) -> "RunCounts":
-        """The counts of a run that has embedded and replayed all this, and published no score."""
+        """Return the counts of a run that has done the work, but published no scores."""
         return replace(self, **dict.fromkeys(_PUBLISHED, 0))
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The counts by name, those that are numbers."""
+        """Return the counts by name, without those that are not numbers."""
         return {name: count for name, count in asdict(self).items() if isinstance(count, int)}
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One row of `runs`, its JSON read."""
+    """One row of `runs`, with its JSON parsed."""
 
     run_id: str
     started_at: datetime
     finished_at: datetime
     status: str  # done | failed
     reason: str | None  # why it failed
-    note: str | None  # of who ran it
+    note: str | None  # the note of who ran it
     user: str  # who ran it
     config: Mapping[str, Any]  # the settings, by the names of RescoreConfig
-    changes: Sequence[Mapping[str, Any]]  # why it had anything to do: see `reasons.Reason`
+    changes: Sequence[Mapping[str, Any]]  # why it had work to do: see `reasons.Reason`
     counts: RunCounts | None  # None: it failed before its plan was made
-    seconds: Mapping[str, float]  # of each step, by its name
-    versions: Mapping[str, Any]  # of the formulas and of the libraries
-    fingerprints: Mapping[str, Mapping[str, int]]  # the number of scores by id, by kind of id
+    seconds: Mapping[str, float]  # seconds of each step, by its name
+    versions: Mapping[str, Any]  # versions of formulas and libraries
+    fingerprints: Mapping[str, Mapping[str, int]]  # for each kind of id, the number of scores by id
     published: Mapping[str, Any]  # `publication`, its name in the log, its `number`, `settings`
     audits: Sequence[AuditResult]  # without the rows
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row of `runs`, whose other columns are ignored."""
+        """Read a row of `runs`; its other columns are ignored."""
         values = {field.name: row[field.name] for field in fields(cls)}
         values |= {name: json.loads(values[name]) for name in _JSON}
         counts = values.pop("counts")
@@ -106,7 +106,7 @@ class RunRecord:
 
     @property
     def forgets(self) -> bool:
-        """Whether it is the run of a forget, which has the settings that were current."""
+        """Whether it is the run of a forget, which keeps the current settings."""
         return any(change["code"] == "forgotten" for change in self.changes)
 
     @property
@@ -131,19 +131,19 @@ class RunRecord:
 
 
 def done_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """The runs that are done, in the order in which they were published."""
+    """Return the runs that are done, in the order in which they were published."""
     done = (record for record in records if record.status == "done")
     return sorted(done, key=lambda record: record.number)
 
 
 def last_done(records: Iterable[RunRecord]) -> RunRecord | None:
-    """The run that is done and was published last; None if no run is done."""
+    """Return the done run that was published last; None if no run is done."""
     done = done_runs(records)
     return done[-1] if done else None
 
 
 def incomparable(first: RunRecord, second: RunRecord) -> list[Reason]:
-    """Why the scores of two runs do not compare: other formulas, or another encoder."""
+    """Yield why the scores of two runs are not comparable: other formulas, or another encoder."""
     changed = formula_changes(first.versions, second.versions)
     if same_encoders(first, second):
         return [*changed]
@@ -159,5 +159,5 @@ def same_encoders(first: RunRecord, second: RunRecord) -> bool:
 
 
 def profile_name(profile_id: str) -> str:
-    """The name in a profile's id, `NAME-DIGEST-vN`; the name may hold dashes itself."""
+    """Return the name in a profile's id, `NAME-DIGEST-vN`; the name may contain dashes."""
     return profile_id.rsplit("-", 2)[0]

@@ -26,28 +26,28 @@ class RunResult(Displayed):
     """How a run, a preview, a rollback or a forget went, or how far it is."""
 
     status: Status
-    reason: str | None = None  # why it is not done, as on stderr
-    code: str | None = None  # a word for the kind of the reason, which stays when its words change
+    reason: str | None = None  # why it is not done, with the words on stderr
+    code: str | None = None  # a word for the kind of reason, which stays when the words change
     warehouse: str | None = None  # null: it ended before its options were read
     started_at: str  # in UTC: when the command began
-    finished_at: str | None = None  # likewise; null: it is under way, or was killed
-    version: str | None = None  # of kp_batch; null, as user: of another machine's run on a bucket
+    finished_at: str | None = None  # in UTC; null: it is under way, or was killed
+    version: str | None = None  # of kp_batch; null, like user, for a run elsewhere on a bucket
     user: str | None = None
     host: str | None = None
     pid: int | None = None
-    step: str | None = None  # that is under way, or was when it ended
-    run_id: str | None = None  # of its row in `runs`; null: it has none, as with nothing to do
-    counts: RunCounts | None = None  # null: it failed before its plan was made, or nobody counted
-    seconds: Mapping[str, float] | None = None  # of each step; null: it was killed, or as above
+    step: str | None = None  # the current step, or the last one
+    run_id: str | None = None  # in its row of `runs`; null: no row, as with nothing to do
+    counts: RunCounts | None = None  # null: it failed before its plan was made, or did not count
+    seconds: Mapping[str, float] | None = None  # by step; null: it was killed, or did not count
     audits: Sequence[AuditResult] = ()
-    newest_trace: str | None = None  # its time, not after the run; null: none, or nobody looked
-    rolled_back: RolledBack | None = None  # of a rollback: what it undoes
-    warnings: Sequence[str] = ()  # as on stderr
+    newest_trace: str | None = None  # its time, not after the run; null: none, or unknown
+    rolled_back: RolledBack | None = None  # what a rollback undoes
+    warnings: Sequence[str] = ()  # the warnings on stderr
 
     @classmethod
     def here(cls, status: Status, **values: Any) -> Self:
-        """Of a run of this process, which begins now unless the values say otherwise."""
-        from importlib.metadata import version  # which takes longer than help to print
+        """Return the result of a run of this process; by default it begins now."""
+        from importlib.metadata import version  # importing it takes longer than printing help
 
         head: dict[str, Any] = {"started_at": now(), "version": version("kp-batch")}
         head |= {"user": current_user(), "host": socket.gethostname(), "pid": os.getpid()}
@@ -55,10 +55,10 @@ class RunResult(Displayed):
 
     @classmethod
     def of(cls, values: Any) -> Self:
-        """Read the JSON of one that is `kept`, which may be that of a later version.
+        """Read the JSON of a `kept` result, perhaps of a later version.
 
         Raises:
-            ValueError, LookupError, TypeError, AttributeError: it is none.
+            ValueError, LookupError, TypeError, AttributeError: it is not one.
         """
         read = _known(cls, values)
         if read.rolled_back:
@@ -77,23 +77,23 @@ class RunResult(Displayed):
 
     @property
     def is_good(self) -> bool:
-        """Whether what is published is as the archive has it."""
+        """Whether what is published matches the archive."""
         return self.status in GOOD
 
     @property
     def kept(self) -> "RunResult":
-        """What a warehouse keeps: without what quotes traces, or grows with the archive."""
+        """The result for the warehouse, without texts that quote traces or grow with it."""
         values = {field.name: getattr(self, field.name) for field in fields(RunResult)}
         counts = self.counts and replace(self.counts, unreadable_files=[])
         audits = [replace(result, first=()) for result in self.audits]
         return RunResult(**(values | {"counts": counts, "audits": audits, "warnings": ()}))
 
     def ended(self, status: Status, reason: str | None = None, code: str | None = None) -> Self:
-        """The same, which has ended now."""
+        """Return the result of a run that has ended now."""
         return replace(self, status=status, reason=reason, code=code, finished_at=now())
 
     def failed(self, error: BaseException, *, begun: bool = False, stored: bool = False) -> Self:
-        """The same, which an error has ended now.
+        """Return the result of a run that an error has ended now.
 
         Args:
             error: the error.
@@ -120,26 +120,26 @@ class RunResult(Displayed):
         return printable(self.reason or "")
 
     def _parts_of_work(self) -> Iterable[Part]:
-        """What it has done, or would do, for people."""
+        """Yield what it has done, or would do, for people."""
         return (Head(self.status.replace("_", " ")), *results_parts(self.audits))
 
 
 def now() -> str:
-    """The time, in UTC."""
+    """Return the time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def later(*results: RunResult | None) -> RunResult | None:
-    """The one that ended last."""
+    """Return the one that ended last."""
     return max(filter(None, results), key=lambda each: each.finished_at or "", default=None)
 
 
 def _is_failure(error: BaseException) -> bool:
-    """Whether the work failed; else somebody stopped it. Rust's panics are no Exception."""
+    """Whether the work failed, rather than being stopped. Rust's panics are not Exceptions."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _known(kind: type[T], values: Any) -> T:
-    """A dataclass of those of the values that this version knows."""
+    """Make a dataclass from those values that this version knows."""
     names = (field.name for field in fields(kind))  # pyrefly: ignore (it is a dataclass)
     return kind(**{name: values[name] for name in names if name in values})

@@ -1,7 +1,7 @@
-"""The tables as a manifest has them, published, past or a candidate: all rows are read here.
+"""The tables of a manifest, published, past or a candidate: all rows are read here.
 
-A table is opened only when its rows are asked for. They come as Polars scans, as SQL over the files
-of the manifest, or as views of a DuckDB connection.
+A table is opened only when its rows are needed. They come as Polars scans, as SQL over the files of
+the manifest, or as views of a DuckDB connection.
 """
 
 import re
@@ -36,11 +36,11 @@ from kp_batch.warehouse.manifest import (
 )
 from kp_batch.warehouse.run_record import RunRecord, done_runs
 
-CANDIDATE = "candidate"  # the name of what a run would have published
+CANDIDATE = "candidate"  # names what a run would have published
 _BY_POSITION = {"latest": -1, "previous": -2}  # among the runs that are done
-# So a time begins, and no run_id, as 20260301T020000Z-a1b2c3.
+# The beginning of a time, unlike a run_id such as 20260301T020000Z-a1b2c3.
 _DASHED_YEAR = re.compile("[0-9]{4}-")
-_NAMES_SHOWN = 3  # at most, where a beginning is not unique
+_NAMES_SHOWN = 3  # at most, if a beginning is not unique
 _EMPTY = Manifest({}, {})
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
     pl.String: "VARCHAR",
@@ -54,16 +54,16 @@ _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
 
 @dataclass(frozen=True)
 class PublishedSnapshot:
-    """The tables as they are published, as they were after a past run, or as a candidate has them.
+    """The tables as they are published, were after a past run, or are in a candidate.
 
     All that reads rows raises a WarehouseError if a list of files is gone.
 
     Attributes:
         warehouse: the folder of the tables.
-        manifest: has the settings, and the files; a missing table has no rows.
-        past_run: the run after which they were so; None: no past one. Of tables that only grow,
-            later rows are left out.
-        is_candidate: whether nobody has published the manifest: new files are in its own folder.
+        manifest: the settings and the files; a missing table has no rows.
+        past_run: the run after which they were so; None: not a past state. Tables that only grow
+            then leave later rows out.
+        is_candidate: whether the manifest is unpublished: its new files are in its own folder.
     """
 
     warehouse: Path
@@ -73,36 +73,36 @@ class PublishedSnapshot:
 
     @classmethod
     def shown_by(cls, warehouse: Path, catalog: duckdb.DuckDBPyConnection) -> Self:
-        """The tables that an open catalog of a warehouse shows."""
+        """Return the tables that an open catalog of a warehouse shows."""
         return cls(warehouse, shown_manifest(warehouse, catalog))
 
     def data_files(self, name: str) -> list[DataFile]:
-        """The files of a table, sorted by their paths."""
+        """Return the files of a table, sorted by their paths."""
         lists = self.manifest.tables.get(name, {}).values()
         files = (file for each in lists for file in read_list(self.warehouse, each))
         return sorted(files, key=attrgetter("path"))
 
     def files(self, name: str) -> list[Path]:
-        """The Parquet files of a table, sorted by their paths."""
+        """Return the Parquet files of a table, sorted by their paths."""
         return [*map(Path, self._paths(name))]
 
     def _paths(self, name: str) -> list[str]:
-        """The same as texts."""
+        """Return the Parquet files of a table as texts."""
         return [path for _, path in self._located(name, self.manifest.tables.get(name, {}))]
 
     def files_of_day(self, day: date) -> list[Path]:
-        """The files of the scores of a day: it opens the list of its month alone."""
+        """Return the files of the scores of a day; it opens only the list of its month."""
         return [*map(Path, self._paths_by_day([month_of(day)]).get(day, ()))]
 
     def _paths_by_day(self, months: Iterable[str]) -> Mapping[date, Sequence[str]]:
-        """The files of the scores of some months, by the day that they hold, in order."""
+        """Return the files of the scores of some months by their day, in order."""
         days: dict[date, list[str]] = {}
         for file, path in self._located("scores", months):
             days.setdefault(cast("date", file.partition), []).append(path)
         return days
 
     def _located(self, name: str, months: Iterable[str]) -> list[tuple[DataFile, str]]:
-        """The files of a table that are listed in some months, and where they are, in order."""
+        """Return the files of a table listed in some months, and where they are, in order."""
         lists, root = self.manifest.tables.get(name, {}), self.warehouse.resolve()
         each = (
             located(self.warehouse, root, name, lists[month]) for month in months if month in lists
@@ -110,7 +110,7 @@ class PublishedSnapshot:
         return sorted(chain.from_iterable(each), key=lambda pair: pair[0].path)
 
     def scan(self, name: str) -> pl.LazyFrame:
-        """The rows of a table, without its partition column."""
+        """Scan the rows of a table, without its partition column."""
         paths = self._paths(name)
         if not paths:
             return TABLES[name].to_frame().lazy()
@@ -123,7 +123,7 @@ class PublishedSnapshot:
         return rows
 
     def relation(self, name: str) -> SQL:
-        """SQL for the rows of a table, without its partition column."""
+        """Return SQL for the rows of a table, without its partition column."""
         rows = parquet_relation(name, self._paths(name))
         if self.past_run and name in GROWING:
             return statement(
@@ -137,17 +137,17 @@ class PublishedSnapshot:
 
     @cached_property
     def days(self) -> Mapping[date, Sequence[str]]:
-        """The files of the scores by the day that they hold, in ascending order."""
+        """Return the files of the scores by their day, ascending."""
         return self._paths_by_day(self.manifest.tables.get("scores", {}))
 
     def scores_of(self, days: Iterable[date]) -> SQL:
-        """SQL for the scores of some days, which opens their files alone."""
+        """Return SQL for the scores of some days, which opens only their files."""
         wanted = [*days]
         paths = self._paths_by_day({month_of(day) for day in wanted})
         return parquet_relation("scores", [path for day in wanted for path in paths.get(day, ())])
 
     def newest_trace(self, now: datetime) -> datetime | None:
-        """The time of the newest trace that is not dated after `now`, by the files of its day."""
+        """Return the time of the newest trace that is not after `now`, by the files of its day."""
         for month in sorted(self.manifest.tables.get("scores", {}), reverse=True):
             for day, paths in sorted(self._paths_by_day([month]).items(), reverse=True):
                 if day <= now.date() and (newest := _newest_until(now, paths)):
@@ -162,7 +162,7 @@ class PublishedSnapshot:
 
     @property
     def before(self) -> "PublishedSnapshot":
-        """The tables that it builds upon; none before the first publication.
+        """Return the tables that it builds upon; none before the first publication.
 
         Raises:
             WarehouseError: their manifest was removed.
@@ -173,7 +173,7 @@ class PublishedSnapshot:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all files are there, of the sizes that the lists say."""
+        """Whether all files exist, with the sizes in the lists."""
         return all(
             path.exists() and path.stat().st_size == file.size
             for name, months in self.manifest.tables.items()
@@ -182,16 +182,16 @@ class PublishedSnapshot:
 
     @property
     def encoder_ids(self) -> set[str]:
-        """Of all scores."""
+        """Return the encoder ids of all scores."""
         return {*self.scan("scores").select(pl.col("encoder_id").unique()).collect().to_series()}
 
     @property
     def scored(self) -> int:
-        """How many traces have a score."""
+        """Return how many traces have a score."""
         return int(self.rows_by_day()["rows"].sum())
 
     def runs(self) -> list[RunRecord]:
-        """The rows of `runs`; the column `inputs`, which may be large, is not read."""
+        """Return the rows of `runs`, without the column `inputs`, which may be large."""
         columns = [field.name for field in fields(RunRecord)]
         rows = self.scan("runs").select(columns).collect()
         return [RunRecord.of(row) for row in rows.iter_rows(named=True)]
@@ -208,9 +208,9 @@ class PublishedSnapshot:
         """Find the run of each name.
 
         Args:
-            names: a run_id, the beginning of only one, `latest` (the last run that is done),
-                `previous` (the one that was done before it), or a time: the last one that was
-                done by then. A day is its midnight, and a time without a zone is UTC.
+            names: each is a run_id, a unique beginning of one, `latest` (the last run that is
+                done), `previous` (the done run before it), or a time: the last run done by then. A
+                day is its midnight, and a time without a zone is UTC.
 
         Raises:
             WarehouseError: there is no such run, or several.
@@ -245,7 +245,7 @@ class PublishedSnapshot:
         return [*exact, *matches][0]
 
     def as_of(self, run: RunRecord) -> "PublishedSnapshot":
-        """The tables as they were after a run.
+        """Return the tables as they were after a run.
 
         Raises:
             WarehouseError: its files were removed.
@@ -257,7 +257,7 @@ class PublishedSnapshot:
         return PublishedSnapshot(self.warehouse, manifest, run)
 
     def manifest_after(self, run: RunRecord) -> Manifest:
-        """The manifest that a run published.
+        """Return the manifest that a run published.
 
         Raises:
             WarehouseError: its files were removed, or the manifest is gone or damaged.
@@ -271,9 +271,9 @@ class PublishedSnapshot:
 
 
 def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
-    """Open what is published, or as of a run, see `find_runs`, the tables as they were after it.
+    """Open what is published, or the tables as they were after a run; see `find_runs`.
 
-    As of `candidate` they are as the last run would have left them, which published none.
+    As of `candidate`, they are what the last run would have published.
 
     Raises:
         WarehouseError: nothing is published, or there is no such run.
@@ -286,10 +286,10 @@ def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
 
 
 def kept_candidate(warehouse: Path) -> PublishedSnapshot:
-    """Open what the last run would have published, had audits not refused it, or as a preview.
+    """Open what the last run would have published, if audits refused it or it was a preview.
 
     Raises:
-        WarehouseError: nothing is kept of it.
+        WarehouseError: nothing was kept.
     """
     manifest = read_candidate(warehouse)
     if manifest is None:
@@ -310,10 +310,10 @@ def _newest_until(now: datetime, paths: Sequence[str]) -> datetime | None:
 
 
 def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunRecord:
-    """The run that was published last of those that were done by a time, whatever clocks say.
+    """Return the run published last among those done by a time, whatever the clocks say.
 
     Raises:
-        WarehouseError: there was none, or the name is no time.
+        WarehouseError: there was none, or the name is not a time.
     """
     time = time_of(name)
     if time is None:
@@ -336,7 +336,7 @@ def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunR
 
 
 def parquet_relation(name: str, paths: Sequence[str | Path]) -> SQL:
-    """SQL for the rows of some of a table's files; without files, no rows of the same columns.
+    """Return SQL for the rows of some of a table's files; without files, the columns alone.
 
     A file has a path or a URL.
     """

@@ -21,7 +21,7 @@ from kp_batch.stopping import stopped_by
 # By folder; see `Staging.shared`.
 _SHARED: dict[Path, Callable[[], duckdb.DuckDBPyConnection]] = {}
 _NUMBERS = count()
-# The text of an accepted row, with its size in UTF-8.
+# The text of an accepted row, and its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
 
 
@@ -29,11 +29,10 @@ TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64}
 class Staging:
     """One run's working folder, inside the warehouse so that it shares its disk.
 
-    The warehouse's only writer removes it there: see `publication.writing`. A command that changes
+    The warehouse's only writer removes it there; see `publication.writing`. A command that changes
     no warehouse has a temporary one elsewhere.
 
-    Files that one step writes part by part are named by the part: a part that is done again
-    replaces its own files.
+    Files that a step writes in parts are named by the part: a repeated part replaces its own files.
     """
 
     folder: Path
@@ -41,23 +40,23 @@ class Staging:
     @classmethod
     @contextmanager
     def temporary(cls) -> Generator[Self]:
-        """Make a folder where temporary files go, and remove it at the end."""
+        """Make a working folder among temporary files, and remove it at the end."""
         with TemporaryDirectory() as folder:
             staging = cls(Path(folder))
             staging.make()
             yield staging
 
     def facts(self, part: str) -> Path:
-        """The rows of some content that was read: `FACTS`."""
+        """The rows of content that was read: `FACTS`."""
         return self.folder / "facts" / f"{part}.parquet"
 
     def texts(self, part: str) -> Path:
-        """The texts of some content that was read: `TEXTS`."""
+        """The texts of content that was read: `TEXTS`."""
         return self.folder / "texts" / f"{part}.parquet"
 
     @property
     def fetched(self) -> Path:
-        """The folder of the objects that were fetched from a bucket."""
+        """The folder of objects that were fetched from a bucket."""
         return self.folder / "fetched"
 
     def table(self, name: str) -> Path:
@@ -66,12 +65,12 @@ class Staging:
 
     @property
     def to_forget(self) -> Path:
-        """The ids of the traces that the run forgets, `trace_id`; other runs have no such file."""
+        """The ids of the traces to forget, `trace_id`; only a run that forgets has this file."""
         return self.folder / "to_forget.parquet"
 
     @property
     def window_rows(self) -> Path:
-        """The traces around the changes, by group, in replay order, and which are replayed."""
+        """The traces around the changes, by group, in replay order, and which to replay."""
         return self.folder / "window_rows.parquet"
 
     @property
@@ -96,17 +95,17 @@ class Staging:
 
     @property
     def missing(self) -> Path:
-        """The hashes of the texts that have no vector: `text_hash`."""
+        """The hashes of texts without a vector: `text_hash`."""
         return self.folder / "missing.parquet"
 
     @property
     def texts_to_reread(self) -> Path:
-        """Those of them whose texts this run has not read, ascending: NumPy, S64."""
+        """The missing texts that this run has not read, as ascending hashes: NumPy, S64."""
         return self.folder / "texts_to_reread.npy"
 
     @property
     def to_embed(self) -> Path:
-        """The place of each missing text: see inputs.sql."""
+        """The place of each missing text; see inputs.sql."""
         return self.folder / "to_embed.parquet"
 
     @property
@@ -120,11 +119,11 @@ class Staging:
 
     @property
     def replayed_in_order(self) -> Path:
-        """The same of all spans, in time order, whatever the groups."""
+        """The novelty of all spans, in order of time over all groups."""
         return self.folder / "replayed.parquet"
 
     def fresh(self, name: str) -> Path:
-        """Make an empty folder in place of the one of that name, if any."""
+        """Make an empty folder of that name, and remove an older one."""
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -132,9 +131,9 @@ class Staging:
 
     @contextmanager
     def shared(self) -> Generator[None]:
-        """Have all of its connections in this process share one instance of DuckDB meanwhile.
+        """Let all connections of this process to the folder share one instance of DuckDB.
 
-        It begins with the first of them.
+        The instance begins with the first connection.
         """
         with ExitStack() as instances:
             begun, alone = cache(lambda: instances.enter_context(self._instance())), Lock()
@@ -151,9 +150,9 @@ class Staging:
 
     @contextmanager
     def connect(self, scores: int = 0) -> Generator[duckdb.DuckDBPyConnection]:
-        """DuckDB in UTC, with an empty database, for as many scores as `duckdb_limit` is given.
+        """Connect to DuckDB in UTC, with an empty database, and memory for so many scores.
 
-        It spills to this folder beyond its limit.
+        See `duckdb_limit`. It spills to this folder beyond its limit.
         """
         is_within_limit = duckdb_limit(scores) == duckdb_limit()
         shared = _SHARED.get(self.folder) if is_within_limit else None
@@ -168,7 +167,7 @@ class Staging:
             try:
                 yield connection
             finally:
-                with suppress(duckdb.Error):  # of an instance that has failed
+                with suppress(duckdb.Error):  # the instance may have failed
                     connection.execute("USE memory")
                     connection.execute(statement("DETACH $name", name=name))
 
@@ -176,7 +175,7 @@ class Staging:
         return duckdb.connect(config=duckdb_config(self.folder / "spill", scores))
 
     def make(self) -> None:
-        """Make the folders, whose texts nobody else may read."""
+        """Make the folders; nobody else may read their texts."""
         note_leftover(self.folder)
         self.folder.mkdir(0o700, parents=True, exist_ok=True)
         for name in ("facts", "texts", "fetched", "replayed"):

@@ -1,7 +1,7 @@
-"""Finds the files that no kept manifest names: set operations, for a vacuum and a forget.
+"""Find the files that no kept manifest names, for a vacuum and a forget.
 
-A writer lists them first, then publishes from which publication on all is kept, and then removes
-what it has listed. So it removes nothing that was written meanwhile.
+A writer first lists them, then publishes which publications are kept, and then removes what it has
+listed. So it removes nothing that was written in the meantime.
 """
 
 import re
@@ -19,7 +19,7 @@ from kp_batch.warehouse.manifest import Manifest, past_manifest, read_candidate
 from kp_batch.warehouse.run_record import RunRecord
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-_IN_LOG = re.compile(r"[0-9a-f]{32}\.json(?:\.[0-9a-f]{32}\.part)?")  # whole, or of a killed writer
+_IN_LOG = re.compile(r"[0-9a-f]{32}\.json(?:\.[0-9a-f]{32}\.part)?")  # or a killed writer's
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Unneeded:
 
     @classmethod
     def of(cls, snapshot: PublishedSnapshot, kept: Sequence[Manifest]) -> Self:
-        """List them.
+        """List the files.
 
         Args:
-            snapshot: what is published, which is kept.
+            snapshot: the published tables, which are kept.
             kept: other manifests; see `kept_manifests`.
 
         Raises:
-            WarehouseError: a list is gone, or a link is among the files.
+            WarehouseError: a list is gone, or one of the files is a link.
         """
         layout = Layout(snapshot.warehouse)
         lists = {name: set(months.values()) for name, months in snapshot.manifest.tables.items()}
@@ -55,11 +55,11 @@ class Unneeded:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All of them."""
+        """All of the files."""
         return (*self.data, *self.log)
 
     def remove(self) -> None:
-        """Remove them.
+        """Remove the files.
 
         Raises:
             OSError: one cannot be removed.
@@ -77,12 +77,12 @@ def _unneeded(snapshot: PublishedSnapshot, name: str, lists: Iterable[str]) -> l
 def kept_manifests(
     snapshot: PublishedSnapshot, runs: Iterable[RunRecord], kept_from: int
 ) -> list[Manifest]:
-    """The manifests that are kept: those of later runs, and those of a candidate.
+    """Return the kept manifests: those of later runs, and that of a candidate.
 
-    Those of runs without tables that only grow: whoever reads them takes what is published.
+    Those of runs lack the tables that only grow, because their readers take what is published.
 
     Raises:
-        WarehouseError: one is gone or damaged.
+        WarehouseError: a manifest is gone or damaged.
     """
     warehouse = snapshot.warehouse
     kept = [*map(_without_growing, manifests_of_runs(snapshot, runs, kept_from))]
@@ -95,10 +95,10 @@ def kept_manifests(
 def manifests_of_runs(
     snapshot: PublishedSnapshot, runs: Iterable[RunRecord], kept_from: int
 ) -> list[Manifest]:
-    """The manifests that runs have published, of those since one publication.
+    """Return the manifests that runs have published since a publication.
 
     Raises:
-        WarehouseError: one is gone or damaged.
+        WarehouseError: a manifest is gone or damaged.
     """
     names = (run.published["publication"] for run in runs if run.number >= kept_from)
     return [past_manifest(snapshot.warehouse, name) for name in names]

@@ -1,12 +1,12 @@
-"""Takes forgotten traces out of what earlier runs have published, which stays readable.
+"""Take forgotten traces out of what earlier runs have published, which stays readable.
 
-Each file that holds one of them in any column is written anew. The rows of the trace go; where
-another row names it as the nearest one, that is null. The manifests of these runs then name the new
-files: see `publication.amend`.
+Each file with one of them in any column is written again. The rows of the trace are dropped; where
+another row names it as the nearest one, that becomes null. The manifests of these runs then name
+the new files; see `publication.amend`.
 
-The scores of these runs stay as they were, though some were replayed beside the trace. A run that
-continues from them, after a rollback, has to replay what came after it. So where the trace had a
-score it leaves a tombstone: its time and its cache group, and no more.
+The scores of these runs stay as they were, though some were replayed with the trace in their cache.
+A run that continues from them after a rollback must replay what came after it. So the trace leaves
+a tombstone for its score: its time and its cache group, and nothing else.
 """
 
 import re
@@ -25,7 +25,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-# The columns with ids of traces: that of the row's own one, then others.
+# The columns with ids of traces: the row's own, then others.
 _COLUMNS = {
     name: columns
     for name, schema in TABLES.items()
@@ -36,31 +36,31 @@ _GONE = pl.Schema({"file_id": pl.String, "gone": pl.Int64})
 
 @dataclass(frozen=True)
 class _New:
-    """What takes the place of a file."""
+    """What replaces a file."""
 
-    files: tuple[DataFile, ...]  # none: no row is left
+    files: tuple[DataFile, ...]  # empty: no rows are left
     tombstones: tuple[DataFile, ...] = ()
-    # Of facts: how many rows of each content are gone.
+    # For facts: how many rows of each content are gone.
     gone: pl.DataFrame = field(default_factory=_GONE.to_frame)
 
 
 class WithoutTraces:
-    """Writes files without some traces, each once, however many manifests name it.
+    """Write files without some traces, each once, however many manifests name it.
 
     Args:
-        published: the tables as they are published, without the traces.
-        ids: of the traces.
+        published: the published tables, already without the traces.
+        ids: the ids of the traces.
     """
 
     def __init__(self, published: PublishedSnapshot, ids: pl.Series) -> None:
         self._root, self._ids, self._writer = published.warehouse, ids.implode(), uuid4().hex
-        # By table and path; None: the file holds none of the traces.
+        # By table and path; None: the file has none of the traces.
         self._known: dict[tuple[str, str], _New | None] = {
             (name, file.path): None for name in _COLUMNS for file in published.data_files(name)
         }
 
     def candidate(self, manifest: Manifest) -> Candidate:
-        """Write what a manifest names without the traces; unchanged where it names none of them."""
+        """Write the files of a manifest without the traces; unchanged if it has none of them."""
         candidate = Candidate(self._root, manifest, "upkeep", name=self._writer)
         gone = _GONE.to_frame()
         for name in _COLUMNS:
@@ -75,7 +75,7 @@ class WithoutTraces:
         return _replaced(candidate, "files", self._recounted(candidate, gone))
 
     def _rewritten(self, candidate: Candidate, name: str) -> Mapping[str, _New]:
-        """What takes the place of the files of a table that hold the traces, by their paths."""
+        """Return what replaces the files of a table that have the traces, by their paths."""
         files = {file.path: file for file in _listed(candidate, name)}
         unknown = [path for path in files if (name, path) not in self._known]
         self._known.update(((name, path), None) for path in unknown)
@@ -84,7 +84,7 @@ class WithoutTraces:
         return {path: new for path in files if (new := self._known[name, path])}
 
     def _holding(self, name: str, paths: Iterable[str]) -> list[str]:
-        """Which files of a table hold the traces."""
+        """Return which files of a table have the traces."""
         by_path = {str(self._folder(name) / path): path for path in paths}
         if not by_path:
             return []
@@ -111,7 +111,7 @@ class WithoutTraces:
         return _New((new,), gone=counts.collect())
 
     def _recounted(self, candidate: Candidate, gone: pl.DataFrame) -> Mapping[str, _New]:
-        """What takes the place of the ledger: it counts the rows of each content that stay."""
+        """Return what replaces the ledger, with the remaining rows of each content."""
         counts = gone.lazy().group_by("file_id").agg(pl.col("gone").sum())
         for file in _listed(candidate, "files"):
             if ("files", file.path) not in self._known:
@@ -142,7 +142,7 @@ def _replaced(candidate: Candidate, name: str, new: Mapping[str, _New]) -> Candi
 
 
 def _scores(candidate: Candidate, file: DataFile, stay: pl.DataFrame, gone: pl.DataFrame) -> _New:
-    """The scores of a day that stay, and the tombstones of others."""
+    """Return the remaining scores of a day, and the tombstones of the others."""
     name = _new_name(file)
 
     def written(table: str, rows: pl.DataFrame, name: str) -> tuple[DataFile, ...]:
@@ -158,5 +158,5 @@ def _scores(candidate: Candidate, file: DataFile, stay: pl.DataFrame, gone: pl.D
 
 
 def _new_name(file: DataFile) -> str:
-    """The name of a file that takes another one's place: among those of its day it sorts alike."""
+    """Return a name for the replacement of a file; it sorts alike among those of its day."""
     return f"{re.sub('-[0-9a-f]{32}$', '', Path(file.path).stem)}-{uuid4().hex}"

@@ -80,7 +80,7 @@ def said(data: ReportData, code: str, scope: str = ALL) -> Finding:
 def _(data: ReportData) -> Trials:
     finding = said(data, "domain_moved")
     numbers = finding.numbers
-    where = f"In the week from {plan.LAST} {plan.MOVED} scored"
+    where = f"In the week starting {plan.LAST} {plan.MOVED} scored"
     parts = [numbers.get(name) or 0 for name in ("within", "mix")]
     is_hidden = "The mean of all traces shows no clear change" in finding.sentence
     yield finding.sentence.startswith(where) and is_hidden and parts[0] > 0 > parts[1]

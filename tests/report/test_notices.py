@@ -195,8 +195,8 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
     told = noticed(before=before, drift=SHIFTED)
     assert warned(told) == [
         (
-            "The scores of the last run are not comparable with those of the previous run: they were "
-            "computed with formula of replay 0 → 1; encoder hashing-1 → minilm-1."
+            "The scores of the last run are not comparable with those of the previous run: they "
+            "were computed with formula of replay 0 → 1; encoder hashing-1 → minilm-1."
         )
     ]
     assert {FAR, NO_TREND} <= {notice.sentence for notice in told}
@@ -266,9 +266,9 @@ def test_dates_of_weights_are_told() -> None:
     ]
     [notice] = noticed(weights=rows("weights", *dates))
     assert notice.sentence == (
-        "Weights changed at these times, so that scores before and after are not comparable: a*b from "
-        "2026-01-09T12:00:00+00:00, d1 from 2026-01-01, d2 from 2026-01-02, d3 from 2026-01-03, d4 "
-        "from 2026-01-04, and 2 more."
+        "Weights changed at these times, so that scores before and after are not comparable: a*b "
+        "from 2026-01-09T12:00:00+00:00, d1 from 2026-01-01, d2 from 2026-01-02, d3 from "
+        "2026-01-03, d4 from 2026-01-04, and 2 more."
     )
     assert not any("*" in part for part in notice.parts if not isinstance(part, Untrusted))
 
@@ -282,8 +282,8 @@ def test_times_that_can_hardly_be_are_warnings() -> None:
     assert warned(told) == [
         "1 trace is dated at least ten years before nearly all other traces, on 1970-01-01.",
         (
-            "1,200 traces are dated at least ten years after nearly all other traces, from 2025-01-01 "
-            "to 2025-02-01."
+            "1,200 traces are dated at least ten years after nearly all other traces, from "
+            "2025-01-01 to 2025-02-01."
         ),
     ]
     told = noticed(implausible_dates=rows("implausible_dates", before, future))

@@ -1,7 +1,7 @@
 """Where a warehouse is: in a folder, or in a bucket, with a local folder as its copy.
 
 The copy's `bucket.json` records the bucket's objects. A nightly run reads few of a warehouse's
-vectors: the others stay in the bucket, and are fetched when they are read.
+vectors: the others stay in the bucket until they are read.
 """
 
 import json
@@ -25,24 +25,24 @@ from kp_batch.storage.urls import check_url, is_url, local_name
 if TYPE_CHECKING:
     from kp_batch.storage.store import Object
 
-# The environment variables that distinguish buckets of one name in different places.
-# Without gs: obstore's conditions need generations there, which its lists lack.
+# The environment variables that distinguish buckets of the same name.
+# Without gs: there, obstore's conditions need generations, which its lists lack.
 _BUCKETS = {
     "s3": (
         *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-        *("AWS_REGION", "AWS_DEFAULT_REGION"),  # some are clouds of their own
+        *("AWS_REGION", "AWS_DEFAULT_REGION"),  # some regions are separate clouds
     ),
     "az": (
         *("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"),
         *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURE_USE_FABRIC_ENDPOINT"),
     ),
 }
-_SLASH = ","  # in the name of a copy's folder: no copy may be inside another
+_SLASH = ","  # in the name of a copy's folder, so that no copy is inside another
 
-FETCHED_NS = 0  # the modification time of a fetched vector file, which marks it as not new
-_LAZY, _EAGER = ".vectors.npy", ".hashes.npy"  # of a chunk; the hashes are read every night
+FETCHED_NS = 0  # the modification time that marks a vector file as fetched
+_LAZY, _EAGER = ".vectors.npy", ".hashes.npy"  # of a chunk; hashes are read every night
 _VECTOR_FILE = re.compile(r"vectors/[^/]+/[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy")
-_FETCHING = [Lock() for _ in range(16)]  # threads that need the same file wait for each other
+_FETCHING = [Lock() for _ in range(16)]  # so that threads wait if they need the same file
 
 
 class Known(NamedTuple):
@@ -54,10 +54,10 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, entry: Any) -> Self:
-        """Take an entry of `bucket.json`.
+        """Read an entry of `bucket.json`.
 
         Raises:
-            TypeError, ValueError: it is no such entry.
+            TypeError, ValueError: it is not a valid entry.
         """
         etag, size, mtime_ns = entry
         if not (isinstance(etag, str) and isinstance(size, int) and isinstance(mtime_ns, int)):
@@ -66,10 +66,10 @@ class Known(NamedTuple):
 
 
 def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
-    """The local folder of a warehouse's URL; any other name is of the folder: `~` is the home.
+    """Return the local folder of a warehouse's URL, or of a path, where `~` is the home.
 
     Raises:
-        KpBatchError: the URL names no bucket, holds a secret, or cannot be that of a warehouse.
+        KpBatchError: the URL names no bucket, contains a secret, or cannot be that of a warehouse.
     """
     url = str(name).rstrip("/")
     if not is_url(url):
@@ -88,22 +88,22 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
 
 
 def url_of(folder: Path) -> str | None:
-    """The URL of the warehouse whose copy the folder is; None if it is no copy of a bucket."""
+    """Return the URL of the warehouse whose copy the folder is; None if it is not a copy."""
     try:
         store, bucket, path = folder.absolute().relative_to(_copies()).parts
-    except (ValueError, RuntimeError):  # RuntimeError: the user has no home
+    except (ValueError, RuntimeError):  # RuntimeError: no home folder
         return None
     scheme = store.partition("-")[0]
-    if scheme not in _BUCKETS or store != _store(scheme):  # of another account or endpoint
+    if scheme not in _BUCKETS or store != _store(scheme):  # another account or endpoint
         return None
     return f"{scheme}://{bucket}{path.replace(_SLASH, '/')}".rstrip("/")
 
 
 def make_folder_of(warehouse: Path) -> None:
-    """Make a warehouse's folder where it is missing; only the user can read copies of buckets.
+    """Make a warehouse's folder if it is missing; only the user can read copies of buckets.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
     if url_of(warehouse):
         _copies().mkdir(0o700, parents=True, exist_ok=True)
@@ -111,12 +111,12 @@ def make_folder_of(warehouse: Path) -> None:
 
 
 def shown(warehouse: Path) -> str:
-    """A warehouse as its user names it."""
+    """Return a warehouse's name as its user gives it."""
     return url_of(warehouse) or str(warehouse)
 
 
 def _store(scheme: str) -> str:
-    """The name of the folder for all buckets of the environment's account or endpoint."""
+    """Return the folder name for all buckets of the environment's account or endpoint."""
     values = [os.environ.get(name, "").rstrip("/") for name in _BUCKETS[scheme]]
     digest = sha256("\0".join(values).encode()).hexdigest()[:12]
     return f"{scheme}-{digest}" if any(values) else scheme
@@ -128,16 +128,16 @@ def _copies() -> Path:
 
 @dataclass
 class CopyRecord:
-    """The bucket's objects as a copy knows them; paths are relative, like the objects'."""
+    """The bucket's objects as a copy knows them; paths are relative, like the objects' paths."""
 
     folder: Path
     copy_id: str = field(default_factory=lambda: uuid4().hex)
-    known: dict[str, Known] = field(default_factory=dict[str, Known])  # by the paths
+    known: dict[str, Known] = field(default_factory=dict[str, Known])  # by path
     was_published: bool = False  # whether the bucket ever had a manifest
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Read a copy's record; empty where it is missing or damaged."""
+        """Read a copy's record; it is empty if the file is missing or damaged."""
         with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
             copy_id, known, was_published = json.loads(_path(folder).read_text("utf-8"))
             if isinstance(copy_id, str) and isinstance(was_published, bool):
@@ -152,7 +152,7 @@ class CopyRecord:
             written.write_text(json.dumps(content), "utf-8")
 
     def etag_of(self, path: str) -> str:
-        """The ETag of an object; empty if it is unknown."""
+        """Return the ETag of an object; empty if it is unknown."""
         return self.known[path].etag if path in self.known else ""
 
     def note(self, path: str, etag: str) -> None:
@@ -161,17 +161,17 @@ class CopyRecord:
         self.known[path] = Known(etag, status.st_size, status.st_mtime_ns)
 
     def mark_remote(self, obj: "Object") -> None:
-        """CopyRecord an object that is fetched only when it is read."""
-        (self.folder / obj.path).unlink(missing_ok=True)  # of an older object
+        """Record an object that is fetched only when it is read."""
+        (self.folder / obj.path).unlink(missing_ok=True)  # may be an older object
         self.known[obj.path] = Known(obj.etag, obj.size, FETCHED_NS)
 
     def has(self, obj: "Object") -> bool:
-        """Whether the copy has an object as it is now."""
+        """Whether the copy has the current version of an object."""
         same = obj.path in self.known and self.etag_of(obj.path) == obj.etag
         return same and self.is_present(obj.path) and not self.is_new(obj.path)
 
     def is_present(self, path: str) -> bool:
-        """Whether the copy has a file; remote vectors count as long as their hashes exist."""
+        """Whether the copy has a file; remote vectors count as present while their hashes exist."""
         file, hashes = self.folder / path, self.folder / path.replace(_LAZY, _EAGER)
         return file.exists() or hashes.exists()
 
@@ -179,7 +179,7 @@ class CopyRecord:
         """Whether a file differs from the bucket's object, or has none."""
         try:
             status = (self.folder / path).stat()
-        except FileNotFoundError:  # it is remote
+        except FileNotFoundError:  # remote
             return False
         known = self.known.get(path)
         return known is None or known[1:] != (status.st_size, status.st_mtime_ns)
@@ -196,31 +196,32 @@ def is_vector_file(path: str) -> bool:
 
 
 def is_remote(file: Path) -> bool:
-    """Whether a file of a warehouse is in the bucket only."""
+    """Whether a file of a warehouse is only in the bucket."""
     return _object_of(file) is not None
 
 
 def local_copy(file: Path) -> Path:
-    """Fetch a file if it is remote; returns its path, also where it does not exist at all.
+    """Fetch a file if it is remote; return its path, even if it does not exist at all.
 
     Raises:
-        OSError: it cannot be fetched.
+        OSError: the file cannot be fetched.
     """
     if file.exists():
         return file
-    from kp_batch.storage.store import store_at  # a command that only begins does without
+    from kp_batch.storage.store import store_at  # not needed at the start of a command
 
     with _FETCHING[hash(file) % len(_FETCHING)], suppress(FileNotFoundError):
-        if location := _object_of(file):  # another thread, or process, may have fetched it
+        if location := _object_of(file):  # another thread or process may have fetched it
             url, path = location
             store_at(url).download(path, file, mtime_ns=FETCHED_NS)
     return file
 
 
 def _object_of(file: Path) -> tuple[str, str] | None:
-    """The warehouse's URL, and the path below it, of a remote file; None if it is not remote.
+    """Return the warehouse's URL and the object's path for a remote file; None for others.
 
-    The URL follows from the copy's folder alone: nothing that a file says leads to another bucket.
+    The URL follows from the copy's folder alone, so that the content of a file cannot lead to
+    another bucket.
     """
     if file.exists():
         return None
@@ -238,7 +239,7 @@ def _known(folder: Path) -> Mapping[str, Known]:
     return {}
 
 
-@lru_cache(maxsize=1)  # for the many chunks of one warehouse, one after another
+@lru_cache(maxsize=1)  # for the many chunks of one warehouse
 def _read(folder: Path, *_: int) -> Mapping[str, Known]:
     return CopyRecord.of(folder).known
 

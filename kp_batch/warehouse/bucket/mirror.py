@@ -2,29 +2,29 @@
 
 Before work begins, the copy is made equal to the bucket, except that vectors stay there until they
 are read. A writer's new files are stored before the manifest, which is replaced only if it is still
-the one that the work began from. After that, files that the writer removed from the copy are
-deleted from the bucket.
+the one that the work began from. Then files that the writer removed from the copy are deleted from
+the bucket.
 
 Several writers may work at once, though a notice asks them to take turns. That does no harm:
 
-- *One of them publishes.* Each publication has a unique id, so a manifest never recurs: where the
-  bucket's is that of the copy, nothing was published since. If the answer to a write was lost, the
-  writer recognises its own manifest by the id.
+- *One of them publishes.* Each publication has a unique id, so a manifest never recurs: if the
+  bucket's is that of the copy, nothing was published in between. If the answer to a write was lost,
+  the writer recognises its own manifest by the id.
 - *None overwrites files that another one needs.* The names of data files and of manifests in the
-  log are unique, those of lists and vectors are digests: the files of two writers are the same.
-  The page is replaced only if the copy knows it as it is. So is a manifest in the log from which a
-  forget took traces, and only after the files that it names. A Delta table's log, an export
-  of what is published, is one sequence, and each entry of it is created once: a writer that finds
-  the next number taken exports again, from what is published then.
+  log are unique; those of lists and vectors are digests, so that two writers' files are the same.
+  The page is replaced only if the copy knows its current version. The same is true for a manifest
+  in the log from which a forget took traces, and only after the files that it names. A Delta
+  table's log exports what is published. It is one sequence, and each entry is created once: a
+  writer that finds the next number taken exports again, from what is published then.
 - *None deletes files that another one needs.* Only a writer that has published, and allowed it,
-  deletes anything but the page: files that were there before, that no kept manifest names, and
-  only while its own manifest is the published one. A later manifest names files of this one, and
-  new ones that this copy does not know. A writer that began from an earlier manifest can no longer
-  publish. One that forgets amends manifests that stay, upon files that none names yet: until it
-  has ended a vacuum is refused, and another forget takes the same traces out of the same manifests.
+  deletes anything but the page. It deletes files that existed before and that no kept manifest
+  names, and only while its own manifest is the published one. A later manifest names files of this
+  one, and new ones that this copy does not know. A writer that began from an earlier manifest can
+  no longer publish. A forget amends kept manifests with files that none names yet. Until it has
+  ended, a vacuum is refused, and another forget takes the same traces out of the same manifests.
   Vectors and the page may be lost: they are made again.
 - *A copy is complete.* All files of a manifest are stored before it, and deleted only after a later
-  one; so a list of objects is complete if the manifest stayed the same meanwhile.
+  one. So a list of objects is complete if the manifest stayed the same.
 """
 
 import json
@@ -77,8 +77,8 @@ _ENDINGS = (".parquet", ".json", f"/{_LAST_CHECKPOINT}")
 
 _IN_LOG = re.compile(rf"{_ROOT.log.name}/(?:files/)?[0-9a-f]{{32}}\.json")
 
-_TRIES = 5  # to see the bucket at rest
-_FETCHING_S = 3_600  # a half-written file as recent as that may be a vector that is being fetched
+_TRIES = 5  # attempts to see the bucket unchanged
+_FETCHING_S = 3_600  # a half-written file may be a vector in transfer for so long
 
 
 @dataclass
@@ -87,30 +87,30 @@ class Mirror:
 
     record: CopyRecord
     store: Store
-    etag: str = ""  # of the manifest that work began from, or that this writer has published
+    etag: str = ""  # of the manifest that work began from, or this writer published
     unconfirmed: set[bytes] = field(default_factory=set[bytes])  # manifests that may be published
-    stored: set[str] = field(default_factory=set[str])  # files that no manifest is known to name
+    stored: set[str] = field(default_factory=set[str])  # stored files that may be in no manifest
     skips_upload: bool = False  # see `skip_upload`
     unneeded: Collection[str] | None = None  # see `allow_deletion`
 
     @classmethod
     def of(cls, folder: Path) -> "Mirror | None":
-        """The copy in a folder; None if it is no copy of a bucket."""
+        """Return the copy in a folder; None if the folder is not a copy of a bucket."""
         url = url_of(folder)
         return cls(CopyRecord.of(folder), store_at(url)) if url else None
 
     @property
     def folder(self) -> Path:
-        """The copy's."""
+        """The folder of the copy."""
         return self.record.folder
 
     def pull(self) -> None:
-        """Make the copy equal to the bucket, but for vectors that are not stored there yet.
+        """Make the copy equal to the bucket, except for vectors that are not stored there yet.
 
         Raises:
-            WarehouseError: the bucket is empty, and was not.
-            StorageError: other writers change it all the time.
-            OSError: it cannot be read.
+            WarehouseError: the bucket is empty now, and was not before.
+            StorageError: other writers keep changing it.
+            OSError: the bucket cannot be read.
         """
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -118,13 +118,13 @@ class Mirror:
                     return
             except TimeoutError:  # it was waited for
                 raise
-            except OSError as error:  # the files that were fetched until then stay
+            except OSError as error:  # the fetched files stay
                 if not (tries_left and is_passing(error)):
                     raise
         raise StorageError(f"{self.store.url} keeps changing; try again later")
 
     def _pull_once(self) -> bool:
-        """Make the copy equal to a list of the bucket; False if others published meanwhile."""
+        """Make the copy equal to a list of the bucket; False if others published during this."""
         record = self.record
         content, now = self._manifest()
         if now is None and record.was_published:
@@ -132,7 +132,7 @@ class Mirror:
                 f"what was published in {self.store.url} is gone: restore it, or, to start over, "
                 f"remove its working copy {self.folder}"
             )
-        # A list comes in pages, which may be of different moments.
+        # A list comes in pages, perhaps from different moments.
         objects = {obj.path: obj for obj in self.store.objects() if is_shared(obj.path)}
         objects.pop(_MANIFEST, None)
         if not self._fetch_all([obj for obj in objects.values() if not record.has(obj)]):
@@ -141,7 +141,7 @@ class Mirror:
         if self.etag != (then.etag if then else ""):
             return False
         before = _manifest_here(self.folder)
-        if content != before:  # it may be of traces that were forgotten meanwhile
+        if content != before:  # it may contain traces that were forgotten in the meantime
             remove_candidate(self.folder)
         keeps_own = content == before or _forgotten(content) == _forgotten(before)
         if now and not record.has(now):
@@ -149,7 +149,7 @@ class Mirror:
         record.was_published = now is not None
         self.prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=keeps_own)
         record.save()
-        self.unconfirmed.clear()  # what is published is known
+        self.unconfirmed.clear()  # it is known now what is published
         return True
 
     def _manifest(self) -> tuple[bytes, Object | None]:
@@ -159,7 +159,7 @@ class Mirror:
             return b"", None
 
     def _fetch_all(self, objects: Sequence[Object]) -> bool:
-        """Copy objects; False if one was deleted since it was listed."""
+        """Copy objects; False if one was deleted after it was listed."""
         try:
             run_parallel(self._fetch, objects)
         except FileNotFoundError:
@@ -173,10 +173,10 @@ class Mirror:
             self.record.mark_remote(obj)
             return
         if obj.path in _SINGLE or obj.path.endswith(_LAST_CHECKPOINT):
-            # Another writer may have replaced it since it was listed.
+            # Another writer may have replaced it after it was listed.
             self._save(*self.store.read(obj.path))
             return
-        # So that a fetched vector is never taken for one that this machine made.
+        # So that a fetched vector never looks like one that this machine made.
         mtime_ns = FETCHED_NS if is_vector_file(obj.path) else None
         self.store.download(obj.path, self.folder / obj.path, mtime_ns)
         self.record.note(obj.path, obj.etag)
@@ -188,18 +188,18 @@ class Mirror:
         self.record.note(obj.path, obj.etag)
 
     def prune_to(self, paths: Collection[str], *, keep_local_vectors: bool) -> None:
-        """Remove files that the bucket lacks, and those that killed commands left unfinished.
+        """Remove files that the bucket lacks, and unfinished files of killed commands.
 
         Args:
-            paths: of the bucket's objects.
-            keep_local_vectors: whether vectors stay that this machine made, and never stored.
+            paths: the paths of the bucket's objects.
+            keep_local_vectors: whether to keep vectors that this machine made and never stored.
         """
         known = self.record.known
         for path in {*known, *self._files()}.difference(paths):
             if not (keep_local_vectors and path not in known and self._is_local_vector(path)):
                 (self.folder / path).unlink(missing_ok=True)
                 known.pop(path, None)
-        # Unfinished files may hold traces that were forgotten meanwhile.
+        # Unfinished files may contain traces that were forgotten in the meantime.
         shutil.rmtree(Layout(self.folder).all_staging, ignore_errors=True)
         for file in self._files_in_folders():
             with suppress(FileNotFoundError):
@@ -208,14 +208,14 @@ class Mirror:
                     file.unlink()
 
     def _is_local_vector(self, path: str) -> bool:
-        """Whether a file holds vectors, and was not fetched."""
+        """Whether a file contains vectors, and was not fetched."""
         with suppress(FileNotFoundError):
             mtime_ns = (self.folder / path).stat().st_mtime_ns
             return is_vector_file(path) and mtime_ns != FETCHED_NS
         return False
 
     def _files(self) -> Iterator[str]:
-        """The paths of the copy's files that belong into the bucket."""
+        """Yield the paths of the copy's files that belong into the bucket."""
         paths = (file.relative_to(self.folder).as_posix() for file in self._files_in_folders())
         yield from filter(is_shared, paths)
         yield from (name for name in _SINGLE if (self.folder / name).exists())
@@ -224,16 +224,16 @@ class Mirror:
         return (file for name in _FOLDERS for file in files_below(self.folder / name))
 
     def publish(self, manifest: str) -> None:
-        """Store new files, then the manifest: from then on, everyone sees them.
+        """Store new files, then the manifest: from then on, everybody sees them.
 
         Raises:
-            OvertakenError: another writer published meanwhile; nothing of this one is published.
-            OSError: it cannot be written.
+            OvertakenError: another writer has published; nothing of this one is published.
+            OSError: a file cannot be stored.
         """
-        self._check_newest()  # a long upload would be in vain
+        self._check_newest()  # or a long upload would be in vain
         content = manifest.encode()
         self._store_new()
-        if not self.try_store_logs():  # of a writer before, who was killed; another one does it now
+        if not self.try_store_logs():  # of a killed writer; another writer stores them now
             raise self._overtaken()
         self.unconfirmed.add(content)
         try:
@@ -244,10 +244,10 @@ class Mirror:
         self.stored.clear()
 
     def _check_newest(self) -> None:
-        """Refuse to publish upon another manifest than the bucket's."""
+        """Refuse to publish if the bucket's manifest is no longer the one that work began from."""
         content, now = self._manifest()
         etag = now.etag if now else ""
-        if content in self.unconfirmed:  # its own: the answer was lost
+        if content in self.unconfirmed:  # its own, whose answer was lost
             self.etag = etag
         if etag != self.etag:
             raise self._overtaken()
@@ -260,13 +260,13 @@ class Mirror:
         )
 
     def _withdraw(self) -> None:
-        """Delete what was stored in vain: it may hold traces that were forgotten meanwhile.
+        """Delete what was stored in vain: it may contain traces that were forgotten.
 
-        Vectors stay, which other writers may have as well, unless something was forgotten.
+        Vectors stay, because other writers may have them as well, unless something was forgotten.
         """
         newest, here = self._manifest()[0], _manifest_here(self.folder)
         if not self._is_in_vain(newest, here):
-            self.stored.clear()  # others may build upon it
+            self.stored.clear()  # others may build upon these files
             return
         was_forgotten = _forgotten(newest) != _forgotten(here)
         gone = [path for path in self.stored if was_forgotten or not is_vector_file(path)]
@@ -277,9 +277,9 @@ class Mirror:
         self.record.save()
 
     def _is_in_vain(self, newest: bytes, here: bytes) -> bool:
-        """Whether others alone have published since the copy's manifest; False if unsure.
+        """Whether only others have published since the copy's manifest; False if unsure.
 
-        This writer has as well, where an answer was lost, and another one built upon that.
+        If an answer was lost, this writer may have published, and another one built upon that.
         """
         with suppress(FileNotFoundError, *DAMAGED):
             last, name = _parsed(here).name, _parsed(newest).name
@@ -296,11 +296,11 @@ class Mirror:
         """Store new files and Delta's logs, and delete the objects whose files were removed.
 
         Args:
-            export: brings the copy's Delta tables to what is published.
+            export: brings the copy's Delta tables up to date.
 
         Raises:
             OvertakenError: another writer took over; what was published before is intact.
-            StorageError: the Delta tables are written by others all the time.
+            StorageError: others keep writing the Delta tables.
             OSError: the bucket cannot be written.
         """
         if self.skips_upload:
@@ -314,11 +314,11 @@ class Mirror:
         self.store_logs(export)
         marker = [path for path in removed if path == _MARKER]
         files = [path for path in removed if path != _MARKER]
-        for paths in (files, marker):  # the marker of unfinished work goes last
+        for paths in (files, marker):  # the marker of unfinished work is removed last
             for first in range(0, len(paths), AT_ONCE):
                 self._delete(paths[first : first + AT_ONCE], own)
         for path in removed:
-            (self.folder / path).unlink(missing_ok=True)  # it was fetched again with others' logs
+            (self.folder / path).unlink(missing_ok=True)  # fetched again with others' logs
             self.record.known.pop(path, None)
         self.record.save()
 
@@ -336,7 +336,7 @@ class Mirror:
         return etag == (head.etag if head else "")
 
     def _removed_paths(self) -> list[str]:
-        """The objects whose files this writer has removed; the copy may have lost others."""
+        """Return the objects whose files this writer has removed; other files may be lost."""
         gone = (path for path in self.record.known if not self.record.is_present(path))
         return sorted(filter(self._is_removed, gone))
 
@@ -346,7 +346,7 @@ class Mirror:
         return path in self.unneeded or path == _MARKER or is_vector_file(path)
 
     def _store_new(self) -> None:
-        """Store the files that the bucket lacks, but for the manifest and Delta's logs."""
+        """Store the files that the bucket lacks, except the manifest and Delta's logs."""
         apart = (path for path in self._files() if path != _MANIFEST and not _is_delta_log(path))
         new = {*filter(self.record.is_new, apart)}
         amended = {*filter(self._is_amended, new)}
@@ -354,16 +354,16 @@ class Mirror:
         try:
             run_parallel(self._upload, sorted(new - amended))
             if amended:
-                self.stored.clear()  # these name them
+                self.stored.clear()  # a manifest names them now
                 run_parallel(self._upload, sorted(amended))
         finally:
             self.record.save()
 
     def store_logs(self, export: Callable[[], None]) -> None:
-        """Store new entries of Delta's logs; where another writer was first, export again.
+        """Store new entries of Delta's logs; if another writer was first, export again.
 
         Raises:
-            StorageError: others are first all the time; what is published is intact.
+            StorageError: others are always first; what is published is whole.
         """
         for _ in range(_TRIES):
             if self.try_store_logs():
@@ -376,9 +376,9 @@ class Mirror:
         )
 
     def try_store_logs(self) -> bool:
-        """Store new entries of Delta's logs; whether no other writer was first."""
+        """Store new entries of Delta's logs; return False if another writer was first."""
         try:
-            # Entries by their numbers, so that a log has no gap; then what sums them up.
+            # Entries in the order of their numbers, so that a log has no gap; then checkpoints.
             for path in sorted(filter(self.record.is_new, self._delta_logs()), key=_log_order):
                 self._upload(path)
         except OvertakenError:
@@ -392,7 +392,7 @@ class Mirror:
         yield from filter(is_shared, (file.relative_to(self.folder).as_posix() for file in logs))
 
     def _is_amended(self, path: str) -> bool:
-        """Whether it is a manifest in the log that the bucket has, maybe with other files."""
+        """Whether it is a manifest of the log in the bucket, perhaps with other files."""
         return _is_in_log(path) and path in self.record.known
 
     def _upload(self, path: str) -> None:
@@ -410,15 +410,16 @@ class Mirror:
         self.record.note(path, etag)
 
 
-_OPEN: dict[Path, Mirror] = {}  # the copies that this process writes to, by folder
+_OPEN: dict[Path, Mirror] = {}  # copies that this process writes to, by folder
 
 
 @contextmanager
 def bucket_session(folder: Path, export: Callable[[], None]) -> Generator[None]:
     """Write to a warehouse's bucket, if it is in one; the caller holds both locks of the copy.
 
-    If the work within succeeds, its new files are stored, and those that it removed are deleted; if
-    it fails once it has published, Delta's logs are stored. For `export` see `Mirror.finish`.
+    If the work within succeeds, its new files are stored, and the files that it removed are
+    deleted. If it fails after publishing, Delta's logs are stored. For `export` see
+    `Mirror.finish`.
 
     Raises:
         BusyError: another process is writing.
@@ -436,7 +437,7 @@ def bucket_session(folder: Path, export: Callable[[], None]) -> Generator[None]:
             yield
             mirror.finish(export)
         except Exception:
-            if mirror.etag != began:  # it has published, as a run does that audits have refused
+            if mirror.etag != began:  # it has published, as a refused run does
                 with suppress(Exception):  # the next writer does it
                     mirror.store_logs(export)
             raise
@@ -445,18 +446,18 @@ def bucket_session(folder: Path, export: Callable[[], None]) -> Generator[None]:
 
 
 def publish_in_bucket(folder: Path, manifest: str) -> None:
-    """Publish in the bucket, if the warehouse is in one; the copy's manifest is replaced after it.
+    """Publish in the bucket, if the warehouse is in one, before the copy's manifest is replaced.
 
     Raises:
         OvertakenError: another writer took over; nothing of this one is published.
-        OSError: it cannot be written.
+        OSError: the bucket cannot be written.
     """
     if folder in _OPEN and _manifest_here(folder) != manifest.encode():
         _OPEN[folder].publish(manifest)
 
 
 def pull_again(folder: Path) -> bool:
-    """Make the copy equal to the bucket once more, where another writer has published in it.
+    """Make the copy equal to the bucket once more, after another writer has published.
 
     Returns:
         Whether the warehouse is in a bucket.
@@ -479,11 +480,12 @@ def skip_upload(folder: Path) -> None:
 def allow_deletion(folder: Path, unneeded: Iterable[Path]) -> None:
     """Delete from the bucket, when this writer ends, what it removes from its copy until then.
 
-    Call it only once a manifest is published that names none of that.
+    Call it after publishing a manifest that names none of that.
 
     Args:
-        folder: of the copy.
-        unneeded: the files of tables, lists and manifests that it may remove; vectors it may, too.
+        folder: the folder of the copy.
+        unneeded: the files of tables, lists and manifests that it may remove, in addition to
+            vectors.
     """
     if folder in _OPEN:
         _OPEN[folder].unneeded = {path.relative_to(folder).as_posix() for path in unneeded}
@@ -497,18 +499,18 @@ def is_uncertain(folder: Path) -> bool:
 
 
 def _manifest_here(folder: Path) -> bytes:
-    """The manifest of a copy; empty if it has none."""
+    """Return the content of a copy's manifest; empty if it has none."""
     file = Layout(folder).manifest
     return file.read_bytes() if file.exists() else b""
 
 
 def _parsed(manifest: bytes) -> Manifest:
-    """A manifest, which anybody may have written; one without a name where there is none."""
+    """Parse a manifest from any source; without one, return one without a name."""
     return Manifest.read(json.loads(manifest)) if manifest else Manifest({}, {})
 
 
 def _forgotten(manifest: bytes) -> Mapping[str, str] | None:
-    """The lists of what was forgotten; None where that cannot be read."""
+    """Return the lists of what was forgotten; None if these cannot be read."""
     with suppress(*DAMAGED):
         return _parsed(manifest).tables.get("forgotten")
     return None
@@ -533,15 +535,15 @@ def refresh(folder: Path) -> None:
         return
     with sync_lock(folder), suppress(BusyError):
         with locked(folder, wait=False) as is_first:
-            pass  # no other writer, and a new one waits for us
+            pass  # there is no other writer, and a new one waits
         if is_first and (mirror := Mirror.of(folder)):
             mirror.pull()
 
 
 def sync_lock(folder: Path) -> AbstractContextManager[object]:
-    """The lock for making a copy equal to its bucket, which is taken before all other locks.
+    """Return the lock for making a copy equal to its bucket; it is taken before all other locks.
 
-    It excludes threads, too, and is not reentrant. Readers wait for it, so its holder must not wait
+    It also excludes threads, and is not reentrant. Readers wait for it, so its holder must not wait
     for another writer.
     """
     if not url_of(folder):
