@@ -1,4 +1,4 @@
-"""Writes the report of a warehouse: words and numbers, or a page with texts that it reads again."""
+"""Write the report of a warehouse: as markdown, or as a page with texts read from the archive."""
 
 import os
 from collections import Counter
@@ -32,18 +32,18 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect, connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-_MOST_MEMORY = 512 << 20  # of DuckDB, with ten million scores; it spills the rest to disk
+_MOST_MEMORY = 512 << 20  # for DuckDB, with ten million scores; it spills the rest to disk
 _THREADS = ThreadExecutor()
 _BEYOND = 2**63 - 1  # all rows; see locations.sql
-# A page is worth a few seconds: of a disk, or of a network that fetches the files of a bucket.
+# A page may take a few seconds, on a disk or over the network from a bucket.
 MAX_REREAD_BYTES = 256 << 20
-_PART_BYTES = 4 << 20  # to be read at once
-# To open a file takes as long as to read so much of one.
+_PART_BYTES = 4 << 20  # to read at once
+# Opening a file takes as long as reading so many bytes.
 OPEN_COST_BYTES = 512 << 10
 FETCH_COST_BYTES = 4 << 20
-_OBJECTIVE = 300  # characters
-_START = 120  # of a step
-_NAME = 60  # of a tool
+_OBJECTIVE = 300  # characters of an objective
+_START = 120  # characters of a step
+_NAME = 60  # characters of a tool's name
 _TOOLS = 10
 _STEPS = 3
 
@@ -71,7 +71,7 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
 
 
 def report_on(snapshot: PublishedSnapshot, executor: Executor) -> str:
-    """Format the page about the tables of a snapshot, which nobody has published perhaps."""
+    """Format the page about the tables of a snapshot, perhaps an unpublished one."""
     with opened(connect_to(snapshot), snapshot.warehouse) as connection:
         return _page(snapshot, connection, _gathered(snapshot, connection), executor)
 
@@ -86,16 +86,16 @@ def _page(
     data: ReportData,
     executor: Executor,
 ) -> str:
-    from kp_batch.report.page import page  # takes a while to import
+    from kp_batch.report.page import page  # slow to import
 
     return page(data, gather_traces(now, connection, data, executor))
 
 
 def leave_report(warehouse: Path, executor: Executor) -> ReportData | None:
-    """Write the page into the warehouse, unless the one there is up to date.
+    """Write the page into the warehouse, unless the existing one is up to date.
 
-    If it cannot be written, the outdated one is removed; that is a warning, since the scores are
-    published by then.
+    If it cannot be written, the outdated page is removed with a warning, because the scores are
+    already published.
 
     Returns:
         What the page shows, if it was written.
@@ -103,7 +103,7 @@ def leave_report(warehouse: Path, executor: Executor) -> ReportData | None:
     page = Layout(warehouse).report
     try:
         mark = _mark(warehouse)
-    except Exception:  # noqa: BLE001 (it is no warehouse of ours, as the error before says)
+    except Exception:  # noqa: BLE001 (not a warehouse, as an earlier error says)
         return None
     if not mark or _ends_with(page, mark):
         return None
@@ -111,8 +111,8 @@ def leave_report(warehouse: Path, executor: Executor) -> ReportData | None:
         with writing(warehouse, wait=False):
             written = _written(warehouse, mark, executor)
     except BusyError:
-        return None  # the other run writes its own
-    except Exception as error:  # noqa: BLE001 (no page is worth a failed run)
+        return None  # the other run writes its own page
+    except Exception as error:  # noqa: BLE001 (a page must not fail a run)
         written = error
     if isinstance(written, BaseException):
         reason = one_line(str(written))
@@ -123,16 +123,16 @@ def leave_report(warehouse: Path, executor: Executor) -> ReportData | None:
 
 
 def renew_report(warehouse: Path, executor: Executor) -> None:
-    """Write the page anew where the warehouse has one, which may show what is gone by now."""
+    """Write the page again if the warehouse has one, because it may show what is gone now."""
     if Layout(warehouse).report.exists():
         leave_report(warehouse, executor)
 
 
 def _written(warehouse: Path, mark: str, executor: Executor) -> ReportData | BaseException:
-    """Write the page and return what it shows, or else remove it and return why."""
+    """Write the page and return what it shows, or remove it and return why."""
     try:
         return write_report(warehouse, mark, executor)
-    except (Exception, PanicException) as error:  # noqa: BLE001 (likewise)
+    except (Exception, PanicException) as error:  # noqa: BLE001 (as above)
         with suppress(OSError):
             Layout(warehouse).report.unlink()
         return error
@@ -162,14 +162,14 @@ def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> R
 
 def _ends_with(path: Path, text: str) -> bool:
     expected = text.encode()
-    with suppress(OSError), path.open("rb") as file:  # an OSError of seek: the file is shorter
+    with suppress(OSError), path.open("rb") as file:  # seek fails if the file is shorter
         file.seek(-len(expected), os.SEEK_END)
         return file.read() == expected
     return False
 
 
 def _mark(warehouse: Path) -> str:
-    """A line of HTML that names the publication; empty where there is none."""
+    """Return a line of HTML that names the publication; empty if there is none."""
     manifest = read_manifest(warehouse)
     return f"<!-- publication {manifest.publication} -->\n" if manifest else ""
 
@@ -178,7 +178,7 @@ def _mark(warehouse: Path) -> str:
 def opened(
     catalog: AbstractContextManager[duckdb.DuckDBPyConnection], warehouse: Path
 ) -> Generator[duckdb.DuckDBPyConnection]:
-    """Open a catalog for the queries of the report, within its memory.
+    """Open a catalog for the queries of the report, with its memory limit.
 
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
@@ -188,7 +188,7 @@ def opened(
             limit = min(_MOST_MEMORY, duckdb_limit())
             connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=limit))
             connection.execute(statement("SET threads = $threads", threads=DUCKDB_THREADS))
-            # To open thousands of files again takes a second; the system has their bytes.
+            # Opening thousands of files again takes a second; the system caches their bytes.
             connection.execute("SET parquet_metadata_cache = true")
             connection.execute("SET enable_external_file_cache = false")
             yield connection
@@ -213,7 +213,7 @@ def gather_traces(
         row["trace_id"]: Detail(breakdown, **{name: row[name] for name in columns})
         for row, breakdown in zip(known.to_dicts(), breakdowns(rows, profiles), strict=True)
     }
-    # A run that failed may have been the one that was to leave them out.
+    # A failed run may have been the one that would leave them out.
     shows_text = all(run.shows_text for run in (data.run, data.failed) if run)
     return Traces(details, read_texts(rows, executor) if shows_text else None)
 
@@ -221,13 +221,13 @@ def gather_traces(
 def _located(
     now: PublishedSnapshot, connection: duckdb.DuckDBPyConnection, traces: pl.DataFrame
 ) -> pl.DataFrame:
-    """Locate the traces in the archive, and those nearest to them; see page_traces.sql."""
+    """Locate the traces, and those nearest to them, in the archive; see page_traces.sql."""
     own = traces.select("trace_id", "day", "overall")
     nearest = traces.select(trace_id="nearest_trace_id", day="nearest_day", overall="overall")
     listed = pl.concat([own, nearest]).drop_nulls("trace_id")
     ids = listed.group_by("trace_id").agg(is_first=pl.col("overall").any())
     connection.register("listed_ids", ids.to_arrow())
-    # Only their days: to open the files of all days takes a while.
+    # Only their days: opening the files of all days takes a while.
     scores = now.scores_of(listed.get_column("day").unique().sort())
     connection.execute(sql(__name__, "page_traces.sql", scores=scores))
     return frame_of(
@@ -236,13 +236,13 @@ def _located(
 
 
 def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
-    """Read texts again, as far as their files have no more than `MAX_REREAD_BYTES` together.
+    """Read texts again from files with no more than `MAX_REREAD_BYTES` together.
 
     Files of the traces that the page shows first are preferred, then small ones.
 
     Args:
-        rows: the columns of `TraceLocation` in the order of the files, in each by row; is_first:
-            whether a trace is among those; and the size of its file in bytes.
+        rows: the columns of `TraceLocation`, sorted by file, then row; is_first: whether a trace is
+            among those; and the size of its file in bytes.
         executor: reads the files.
 
     Returns:
@@ -261,19 +261,19 @@ def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
         for part, texts_of_part in zip(parts, read, strict=False):
             texts |= texts_of_part
             if is_url(part[0][0].source_file) and "unreadable" in texts_of_part.values():
-                break  # where a store is down, each object takes a while to fail
+                break  # if a store is down, each object takes a while to fail
     return texts
 
 
 def _affordable(rows: pl.DataFrame) -> dict[str, int]:
-    """The files to read, with the cost of each, in bytes."""
+    """Return the files to read, with the cost of each, in bytes."""
     files = rows.group_by("source_file").agg(pl.col("is_first").any(), pl.col("size").first())
     in_order = files.sort(~pl.col("is_first"), "size", "source_file")
     chosen: dict[str, int] = {}
     left = MAX_REREAD_BYTES
     for path, size in in_order.select("source_file", "size").iter_rows():
         cost = size + (FETCH_COST_BYTES if is_url(path) else OPEN_COST_BYTES)
-        if cost <= left and not Path(path).is_fifo():  # nobody may ever write to it
+        if cost <= left and not Path(path).is_fifo():  # perhaps nobody ever writes to it
             chosen[path] = cost
             left -= cost
     return chosen
@@ -290,7 +290,7 @@ def read_part(files: Iterable[Iterable[TraceLocation]], /) -> dict[str, Read]:
 
 
 def _texts(traces: Iterable[Trace]) -> Iterator[tuple[str, Text]]:
-    # As they were scored: without null steps, and no text where there was none.
+    # As they were scored: without null steps and missing texts.
     rows = rows_from_objects("", enumerate(traces))
     columns = ("trace_id", "objective", "step_types", "step_contents", "step_tools")
     for trace_id, objective, types, contents, tools in rows.select(columns).iter_rows():
@@ -309,7 +309,7 @@ def _texts(traces: Iterable[Trace]) -> Iterator[tuple[str, Text]]:
 
 
 def _tool(name: str | None) -> str:
-    """A tool's name, empty where there is no tool."""
+    """Return a tool's name; empty without a tool."""
     return "" if name is None else _start(name, _NAME) or '""'
 
 

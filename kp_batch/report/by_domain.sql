@@ -1,5 +1,5 @@
--- What each domain's scores sum to: the moments of their parts, which add up to those of several domains; and
--- the names in them.
+-- The sums of each domain's scores: the moments of their parts, which can be added over domains, and the
+-- names in them.
 CREATE OR REPLACE TEMP TABLE by_domain AS
 SELECT
     task_domain,

@@ -1,6 +1,6 @@
--- The mean share of a domain in its own cache, in the period of a change and in the four before, as
--- trace_measures has it. That view reads all traces, 1.8 s a million; here are those of these periods, and the
--- earlier ones that their caches may have held.
+-- The mean share of a domain in its own cache, in the period of a change and in the previous four, as in
+-- trace_measures. That view reads all traces, 1.8 s a million. This reads those of these periods, and the
+-- earlier ones that their caches may have had.
 -- Given: asked; period and step, texts.
 WITH days AS (
     SELECT

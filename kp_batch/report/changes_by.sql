@@ -1,5 +1,5 @@
--- By how much the means of periods differ from those of the four before, of the sums in `changed`: of all domains,
--- and of each, whose p-values are by Holm over the domains of a period.
+-- By how much the means of periods differ from those of the previous four, by the sums in `changed`: for all
+-- domains, and for each. The p-values of domains are by Holm over the domains of a period.
 CREATE OR REPLACE TEMP TABLE changes AS
 WITH sums AS (SELECT *, (task_domain IS NULL, number) AS asked_together FROM changed)
 SELECT

@@ -1,4 +1,4 @@
-"""The tables behind the charts: the same numbers as texts, under the readers' words."""
+"""The tables behind the charts: the same numbers as texts, with plain headings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Any
 
 import polars as pl
 
-TIME = "%Y-%m-%d"  # the form of times; those within a day have the time of day, too
-_TINY = 0.0005  # what is below this, and not 0, would be written as 0.0%
+TIME = "%Y-%m-%d"  # the form of times; those within a day also have the time of day
+_TINY = 0.0005  # a smaller number would be written as 0.0%
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table, and the columns of the frame that it shows."""
 
-    title: str  # in the readers' words
+    title: str  # the heading for readers
     name: str
-    form: str = ""  # of its numbers, or `TIME`; texts have none
+    form: str = ""  # the form of its numbers, or `TIME`; texts have none
     low: str = ""  # the ends of its interval, if it has one
     high: str = ""
 
@@ -27,7 +27,7 @@ class Column:
         return [name for name in (self.name, self.low, self.high) if name]
 
     def cell(self, row: dict[str, Any]) -> str:
-        """The text for a row: the value, and its interval where that is known."""
+        """Return the text for a row: the value, and its interval if known."""
         value = written(row[self.name], self.form)
         if not self.low or row[self.low] is None:
             return value
@@ -36,7 +36,7 @@ class Column:
 
 
 def written(value: float | str | date | None, form: str = "") -> str:
-    """A value as people read it; nothing where there is none, and no "0.0%" for a little."""
+    """Return a value for people: empty if there is none, and never "0.0%" for a small number."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, date):
@@ -51,11 +51,11 @@ def written(value: float | str | date | None, form: str = "") -> str:
 
 
 def columns_of(frame: pl.DataFrame, columns: Sequence[Column]) -> list[Column]:
-    """Those for which a frame has all that they show."""
+    """Return the columns for which a frame has all that they show."""
     return [column for column in columns if {*column.names} <= {*frame.columns}]
 
 
 def table(frame: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
-    """The columns of a frame as texts."""
+    """Return the columns of a frame as texts."""
     rows = frame.to_dicts()
     return pl.DataFrame({column.title: [column.cell(row) for row in rows] for column in columns})

@@ -1,4 +1,4 @@
-"""The charts of the report: specs of Vega-Lite without rows; colours and fonts are the theme's."""
+"""The charts of the report: specs of Vega-Lite without rows; themes set colours and fonts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,27 +22,27 @@ from kp_batch.report.vega_lite import (
 )
 
 SCORE, NOVELTY, SUCCESS, STATED = "mean score", "mean novelty", "success", "stated confidence"
-PARTS = ("mix", "within", "entered", "exited")  # of the change of a mean
+PARTS = ("mix", "within", "entered", "exited")  # parts of the change of a mean
 WARMING_UP = "cache warming up"
-# What is said of a change.
+# The verdicts about a change.
 MORE_THAN_CHANCE, CHANCE, NOT_COMPARED = "more than chance", "within chance", "does not compare"
 _UNIT: Spec = {"domain": [0, 1]}
-# The same width for the labels of all charts of time, so that they align.
+# The same width of labels in all charts of time, so that they align.
 _ALIGNED: Spec = {"minExtent": 44, "maxExtent": 44}
-# No fractions of a trace as labels, however few traces there are.
+# No fractions of traces as labels, however few traces there are.
 _COUNTS: Spec = {"format": ",d", "labelExpr": "datum.value % 1 ? '' : datum.label"}
 _ROOMY: Spec = {"zero": False, "padding": 8}  # pixels, so that no dot is cut off
 _SIGNED: Spec = {"format": "+", "labelExpr": "datum.value ? datum.label : '0'"}
 _LEGEND: Spec = {"symbolOpacity": 1}
-_GREY = "#8a8f98"  # on either paper
+_GREY = "#8a8f98"  # visible on light and dark
 _SURE, _UNSURE = 1, 0.35  # opacity
 _DASHED = [4, 3]
-_TWO_ROWS = 30  # pixels of a row with two measures
-_APART = 5  # pixels from its middle to either
+_TWO_ROWS = 30  # pixels, the height of a row with two measures
+_APART = 5  # pixels from the row's middle to each
 _UPRIGHT: Spec = {"shape": "stroke", "angle": 90, "size": 120, "strokeWidth": 2, "opacity": 1}
-_FEW = 31  # days, up to which each has a tick
-_VERY_FEW = 10  # steps of longer units, up to which each has one
-# The places of ticks and the form of their labels, by the unit of time; longer units: some years.
+_FEW = 31  # days: with fewer, each has a tick
+_VERY_FEW = 10  # steps of longer units: with fewer, each has a tick
+# The places of ticks and the form of their labels, by unit of time; longer units show years.
 _TIMES: dict[str, Spec] = {
     "hour": {"format": "%m-%d %H:%M"},
     "day": {"tickCount": "week", "format": TIME},
@@ -53,7 +53,7 @@ _TIMES: dict[str, Spec] = {
 
 
 def _line_at(axis: str, value: float, **style: Any) -> Spec:
-    """A line across the chart."""
+    """Return a line across the chart."""
     rule = marks("rule", {axis: quantitative("at")}, **style)
     return {"data": {"values": [{"at": value}]}, **rule}
 
@@ -63,7 +63,7 @@ def _threshold(data: ReportData) -> Spec:
 
 
 def _known(rows: pl.DataFrame, name: str, *layers: Spec) -> list[Spec]:
-    """Layers of the rows in which a column is known; none if it never is, as they had no scale."""
+    """Return layers for the rows in which a column is known; none if it never is: no scale fits."""
     if rows[name].is_null().all():
         return []
     known = {"filter": f"isValid(datum.{name})"}
@@ -73,14 +73,14 @@ def _known(rows: pl.DataFrame, name: str, *layers: Spec) -> list[Spec]:
 def _interval(
     rows: pl.DataFrame, axis: str, low: str, high: str, encoding: Spec, **style: Any
 ) -> list[Spec]:
-    """Lines from one end of an interval to the other, where it is known."""
+    """Return lines from one end of an interval to the other, where it is known."""
     ends = {axis: quantitative(low), f"{axis}2": {"field": high}}
     return _known(rows, low, marks("rule", {**encoding, **ends}, **style))
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """One of several numbers of a row that a chart shows, and the columns of its interval."""
+    """One of several numbers in a row of a chart, and the columns of its interval."""
 
     title: str
     name: str
@@ -88,13 +88,13 @@ class _Measure:
     high: str = ""
 
     def layers(self, *layers: Spec) -> list[Spec]:
-        """Layers with a column `measure`, by which their colours tell the measures apart."""
+        """Return layers with a column `measure`, whose colours tell the measures apart."""
         named = calculated(measure=f"'{self.title}'")
         return [{**layer, "transform": [*layer.get("transform", ()), *named]} for layer in layers]
 
 
 def _colour(*measures: _Measure, **more: Any) -> Spec:
-    """The colours of measures; the legend says which of them have an interval."""
+    """Return the colours of measures; the legend says which of them have an interval."""
     scale = {"domain": [measure.title for measure in measures]}
     titles = [measure.title for measure in measures if measure.low]
     label = f"datum.label + (indexof({titles}, datum.label) < 0 ? '' : ', 95% interval')"
@@ -127,14 +127,14 @@ def over_time(shown: Shown) -> Spec:
     layers = [
         *_warming_up(shown.rows, step),
         *(layer for measure in known for layer in _means(shown.rows, measure, known, step)),
-        marks("rect", {**step, **shown.tooltip}, opacity=0),  # wherever the pointer is in a step
+        marks("rect", {**step, **shown.tooltip}, opacity=0),  # for the pointer anywhere in a step
     ]
     middle = "(toDate(datum.start) + toDate(datum.end)) / 2"
     return {"transform": calculated(middle=middle), "layer": layers, "height": 280}
 
 
 def _warming_up(rows: pl.DataFrame, step: Spec) -> list[Spec]:
-    """Shade the steps in which caches were warming up, and name the first of them."""
+    """Shade the steps in which caches were warming up, and label the first of them."""
     warming_up = rows.with_row_index("place").filter("warming_up")
     if warming_up.is_empty():
         return []
@@ -158,7 +158,7 @@ def _warming_up(rows: pl.DataFrame, step: Spec) -> list[Spec]:
 def _means(
     rows: pl.DataFrame, measure: _Measure, measures: Sequence[_Measure], step: Spec
 ) -> list[Spec]:
-    """A line through what is known well, with its band; faint dots for the rest."""
+    """Draw a line through well-known values, with its band, and faint dots for the rest."""
     y = quantitative(measure.name, title="mean, 0 to 1", scale=_ROOMY, axis=_ALIGNED)
     colour = _colour(*measures)
     ends = {"y": {**y, "field": measure.low}, "y2": {"field": measure.high}}
@@ -166,7 +166,7 @@ def _means(
     is_known = f"isValid(datum.{measure.low})"
     is_sure = f"{is_known} && datum.is_over && !datum.is_few"
     opacity = _faint_unless(is_sure)
-    # Nothing is known well where the line breaks.
+    # The line breaks where nothing is known well.
     known = calculated(known=f"{is_sure} ? datum.{measure.name} : null")
     dash = {} if measure is measures[0] else {"strokeDash": _DASHED}
     line = {"transform": known, **marks("line", {**at, "y": {**y, "field": "known"}}, **dash)}
@@ -200,7 +200,7 @@ def volume(shown: Shown) -> Spec:
 
 
 def changes(shown: Shown) -> Spec:
-    """Draw the change to each period, and of all domains its parts."""
+    """Draw the change to each period, and for all domains its parts."""
     x = _times(shown.data.period, shown.rows["begins"])
     step = {"x": x, "x2": {"field": "ends"}}
     middle = {"x": {**x, "field": "middle"}}
@@ -222,7 +222,7 @@ def changes(shown: Shown) -> Spec:
 
 
 def _parts(rows: pl.DataFrame, x: Spec) -> list[Spec]:
-    """Bars for the parts of each change, above and below zero."""
+    """Return bars for the parts of each change, above and below zero."""
     stacked = [
         {"fold": [*PARTS], "as": ["part", "by"]},
         {"stack": "by", "groupby": ["begins"], "as": ["from", "to"]},
@@ -240,7 +240,7 @@ def _parts(rows: pl.DataFrame, x: Spec) -> list[Spec]:
 
 
 def _within(share: float) -> str:
-    """The expression of a time within a period."""
+    """Return the expression of a time within a period."""
     return f"{1 - share:g} * toDate(datum.begins) + {share:g} * toDate(datum.ends)"
 
 
@@ -260,13 +260,13 @@ def domains(shown: Shown) -> Spec:
 
 
 def _unit(field: str, title: str | None, scale: Spec = _UNIT, **more: Any) -> Spec:
-    """The horizontal channel for a value from 0 to 1."""
+    """Return the horizontal channel for a value from 0 to 1."""
     axis = {"tickCount": 10, "format": ".1f"}
     return quantitative(field, scale=scale, title=title, axis=axis, **more)
 
 
 def _unit_of(rows: pl.DataFrame, *names: str) -> Spec:
-    """A scale from 0 to 1, and as far beyond as the intervals in these columns."""
+    """Return a scale from 0 to 1, extended to the intervals in these columns."""
     ends = pl.concat([rows[name].cast(pl.Float64) for name in names]).drop_nulls().to_list()
     return {"domain": [min([0, *ends]), max([1, *ends])]}
 
@@ -284,7 +284,7 @@ def histogram(shown: Shown) -> Spec:
 
 
 def drivers(shown: Shown) -> Spec:
-    """Draw the share of the variance that each part makes, beside its weight."""
+    """Draw the share of the variance of each part, with its weight."""
     base = {"y": in_order("part"), **shown.tooltip}
     title = "bar: share of the variance; line: weight"
     share = quantitative("share_of_variance", title=title, axis={"format": "%"})
@@ -298,12 +298,12 @@ def drivers(shown: Shown) -> Spec:
 
 
 def success(shown: Shown) -> Spec:
-    """Draw how many traces of about a score succeed."""
+    """Draw the share of traces that succeed, by score."""
     return _succeeded(shown, _unit("mean", "score"))
 
 
 def calibration(shown: Shown) -> Spec:
-    """Draw how many traces that state about a confidence succeed, beside what they state."""
+    """Draw the share of traces that succeed, by stated confidence."""
     chart = _succeeded(shown, _unit("confidence", "stated confidence"))
     both = {"x": quantitative("at"), "y": quantitative("at")}
     diagonal = marks("line", both, strokeDash=_DASHED, strokeWidth=1)
@@ -323,7 +323,7 @@ def _succeeded(shown: Shown, x: Spec) -> Spec:
 
 
 def units(shown: Shown) -> Spec:
-    """Draw the mean score and the success of each unit, and beside that its stated confidence."""
+    """Draw the mean score and the success of each unit, with its stated confidence."""
     scale = _unit_of(shown.rows, "low", "high")
     return _side_by_side(shown, _OF_UNITS, _unit("", None, scale))
 
@@ -335,9 +335,9 @@ def paired(shown: Shown) -> Spec:
 
 
 def _side_by_side(shown: Shown, measures: Sequence[_Measure], x: Spec) -> Spec:
-    """A row for each unit, with a dot and an interval for each of two measures.
+    """Draw a row for each unit, with a dot and an interval for each of two measures.
 
-    A third one, without intervals, is a line beside the second.
+    A third measure, without intervals, is a line next to the second.
     """
     base = {"y": in_order("unit"), "color": _colour(*measures), **shown.tooltip}
     layers: list[Spec] = []
@@ -353,14 +353,14 @@ def _side_by_side(shown: Shown, measures: Sequence[_Measure], x: Spec) -> Spec:
 
 
 def drift(shown: Shown) -> Spec:
-    """Draw by how much the mean of each domain moved."""
+    """Draw how much the mean of each domain changed."""
     x = quantitative("mean_shift", title="shift of the mean score", axis=_SIGNED)
     bars = marks("bar", {"x": x, "y": in_order("domain"), **shown.tooltip}, size=14)
     return {"layer": [bars, _line_at("x", 0, strokeWidth=0.5)], "height": shown.height()}
 
 
 def _times(grain: str, starts: pl.Series) -> Spec:
-    """The horizontal channel for the start of a step of time; its end is the channel x2."""
+    """Return the horizontal channel for the start of a step of time; its end is the channel x2."""
     axis = _TIMES.get(grain, {"format": "%Y"})
     if grain == "day" and len(starts) <= _FEW:
         axis = {**axis, "tickCount": "day"}
@@ -377,6 +377,6 @@ def _times(grain: str, starts: pl.Series) -> Spec:
 
 
 def _milliseconds(time: str) -> int:
-    """A time of `Panel.rows` as Vega has it."""
+    """Return a time of `Panel.rows` as Vega has it."""
     moment = datetime.fromisoformat(time).replace(tzinfo=UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

@@ -1,8 +1,7 @@
 """The data of the report as small frames, however many traces there are.
 
-The scores are read once, as columns of numbers; what is known of them is made of sums over these.
-
-A scope is what the page shows at once: all domains together, or one of them, chosen by its label.
+The scores are read once, as columns of numbers; everything else is made from sums over these. A
+scope is what the page shows at once: all domains together, or one of them, chosen by its label.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,10 +33,10 @@ from kp_batch.warehouse.run_record import (
 _APART = 9  # domains with a label of their own, at most; all others share one more
 # Domains of fewer traces than this, and than a hundredth of all, share a label.
 _SMALL = 30
-MIN_TRACES = 30  # of a domain or a period, to be worth a sentence
-_WARMING_UP = 0.1  # of the traces, the most that came to a cache that was warming up, to compare
+MIN_TRACES = 30  # in a domain or period, to be worth a sentence
+_WARMING_UP = 0.1  # the largest comparable share of traces while the cache warmed up
 _PERIODS = {"hour": "day", "decade": "year", "century": "year"}  # of changes; else the grain
-_COMPARED_BY_WEEK = timedelta(weeks=6)  # from which on some weeks have four whole ones before
+_COMPARED_BY_WEEK = timedelta(weeks=6)  # or longer, so that weeks have four before
 _RUNS = """
     SELECT * EXCLUDE (inputs)
     FROM runs
@@ -59,12 +58,12 @@ class ReportData:
     run: RunRecord | None  # the last run that is done
     before: RunRecord | None  # the run that was done before it
     failed: RunRecord | None  # the last run if it failed
-    labels: list[str]  # of the domains with most traces, then one label for all others
-    names: Mapping[str, str]  # the domain of each label that stands for one alone
+    labels: list[str]  # for the domains with most traces, then one label for all others
+    names: Mapping[str, str]  # the domain of each label of a single domain
     spans: Mapping[str, ChartSpan]  # of each scope
-    period: str  # of the changes: day to year
+    period: str  # the period of changes: day to year
     totals: Mapping[str, Any]  # the one row of sql/totals.sql
-    # Of scopes:
+    # Frames of scopes:
     domains: pl.DataFrame
     over_time: pl.DataFrame
     other_times: pl.DataFrame
@@ -77,7 +76,7 @@ class ReportData:
     changes: pl.DataFrame
     domain_changes: pl.DataFrame
     drift: pl.DataFrame
-    # Of all domains:
+    # Frames of all domains:
     recorded: pl.DataFrame
     implausible_dates: pl.DataFrame
     gap: pl.DataFrame
@@ -85,33 +84,33 @@ class ReportData:
     entered_and_exited: pl.DataFrame
     rejects: pl.DataFrame
     traces: pl.DataFrame
-    # Of clear changes, by label and period; and of differences, by label, frame and unit.
+    # For clear changes, by label and period; for differences, by label, frame and unit.
     parts: Mapping[tuple[object, ...], Parts] = field(default_factory=dict)
 
     @property
     def scopes(self) -> list[str]:
-        """The labels of all scopes, the first that of all domains; none where there is no trace."""
+        """The labels of all scopes, first that of all domains; none if there are no traces."""
         return [ALL, *self.labels] if self.labels else []
 
     @property
     def others(self) -> str | None:
-        """The last label if it stands for several domains."""
+        """The last label if it is that of several domains."""
         return next((label for label in self.labels if label not in self.names), None)
 
     def of(self, name: str, scope: str) -> pl.DataFrame:
-        """The rows of a frame that are of a scope."""
+        """Return the rows of a frame that belong to a scope."""
         frame: pl.DataFrame = getattr(self, name)
         return frame.filter(domain=scope)
 
     def changes_of(self, scope: str) -> pl.DataFrame:
-        """A scope's changes from period to period; of all domains with what they are made of."""
+        """Return a scope's changes from period to period; for all domains with their parts."""
         return self.of("changes" if scope == ALL else "domain_changes", scope)
 
     def comparable(self, scope: str) -> pl.DataFrame:
-        """A scope's changes of the periods that are over and compare with the four before.
+        """Return a scope's changes of periods that are over and comparable with the previous four.
 
-        They have enough traces, and tasks for an interval; and hardly any came while their cache
-        was warming up, which makes traces look novel.
+        They have enough traces, and tasks for an interval. Hardly any of these traces came while
+        their cache was warming up, because that makes traces look novel.
         """
         enough = pl.col("traces") >= MIN_TRACES
         known = self.changes_of(scope).filter("is_over", enough).drop_nulls("low")
@@ -124,7 +123,7 @@ class ReportData:
 
     @property
     def incomparable(self) -> list[Reason]:
-        """What makes the last two runs' scores incomparable: other formulas or another encoder."""
+        """Why the last two runs' scores are not comparable: other formulas or another encoder."""
         return incomparable(self.before, self.run) if self.before and self.run else []
 
     @property
@@ -136,10 +135,10 @@ class ReportData:
 
     @property
     def no_trend(self) -> str | None:
-        """Why scores moved since the previous run other than by their traces; None if they did not.
+        """Why scores changed since the previous run, other than by traces; None if they did not.
 
-        The threshold moves no score, and neither do texts in the report, audits, weights that no
-        score bears, the cache where there is no encoder, nor the precision where there is no model.
+        Some settings change no score: the threshold, texts in the report, audits, and weights that
+        no score has. Without an encoder the cache changes none, and without a model the precision.
         """
         runs = [run for run in (self.before, self.run) if run]
         profiles = {profile_name(name) for run in runs for name in run.fingerprints["profile_id"]}
@@ -181,14 +180,15 @@ def gather(
 
     Args:
         connection: a warehouse's catalog, in UTC.
-        frames: the names of those that are needed; all others are empty, without columns.
-        unit: of time, day to year, of the steps; None: each scope has one that suits its span.
-        scores_of: SQL for the scores of some days: to open the files of all takes a second.
+        frames: the names of the needed frames; all others are empty, without columns.
+        unit: the unit of time of the steps, day to year; None: each scope has one that suits its
+            span.
+        scores_of: returns SQL for the scores of some days: opening the files of all takes a second.
 
     Raises:
         KpBatchError: a scope has too many steps of this unit.
     """
-    connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
+    connection.execute("SET preserve_insertion_order = false")  # else many files take much memory
     runs = [*map(RunRecord.of, frame_of(connection.sql(_RUNS)).to_dicts())]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
@@ -250,7 +250,7 @@ def _compute(
     period: str,
     frames: Collection[str],
 ) -> None:
-    """Create the tables that the frames are of: `means`, `changes` and what goes beside them."""
+    """Create the tables behind the frames: `means`, `changes` and their companions."""
     steps = frame_of(connection.sql("FROM steps_of_days"))
     sums = (sums_of(scores, each) for each in groupings(scores, labels, steps, frames))
     _register(connection, sums=pl.concat([_SUMS.to_frame(), *sums], how="diagonal_relaxed"))
@@ -277,10 +277,10 @@ def _change(connection: duckdb.DuckDBPyConnection, scores: Scores, period: str) 
 
 
 def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], dict[str, str]]:
-    """Create `labels`, each domain's, and whether it has one of its own; and `scopes`.
+    """Create `labels`, with each domain's label and whether it is its own; and `scopes`.
 
     Returns:
-        All labels, and the domains that have one of their own, by it.
+        All labels, and the domain of each label that belongs to one alone.
     """
     domains = "SELECT task_domain, traces FROM by_domain ORDER BY traces DESC, task_domain"
     found = frame_of(connection.sql(domains))
@@ -307,7 +307,7 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], dict[str, 
 
 
 def _apart(domains: int, small: int) -> int:
-    """How many domains have a label of their own; a single one needs no label of others."""
+    """Return how many domains have a label of their own; a single one needs no label of others."""
     apart = domains - small if small > 1 else domains
     return apart if apart <= _APART + (apart == domains) else _APART
 
@@ -332,9 +332,9 @@ def _spans(
 
 
 def _period(spans: Mapping[str, ChartSpan], unit: str | None) -> str:
-    """The period of the changes: as the charts' steps, or the week where these are many days.
+    """Return the period of the changes: that of the charts' steps, or weeks for many days.
 
-    A day is unlike the four before where work stops at weekends.
+    If work stops at weekends, days are not comparable with the previous four.
     """
     if not spans:
         return "day"
@@ -356,5 +356,5 @@ def _query(connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str
 def ask_frame(
     connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str
 ) -> pl.DataFrame:
-    """The answer of a query of the report, by its name."""
+    """Return the answer of a query of the report, by its name."""
     return _query(connection, f"sql/{name}.sql", **values)

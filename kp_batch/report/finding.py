@@ -1,4 +1,4 @@
-"""One finding: a sentence about the scores of a scope, and where it comes from."""
+"""A finding: a sentence about the scores of a scope, and the query behind it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,13 +12,13 @@ from kp_batch.duck import literal
 from kp_batch.report.data import Parts, ReportData
 from kp_batch.report.labels import ALL
 
-_PLAIN = re.compile(r"[\w./@:+-](?:[\w ./@:+-]{0,38}[\w./@:+-])?")  # what a shell leaves alone
+_PLAIN = re.compile(r"[\w./@:+-](?:[\w ./@:+-]{0,38}[\w./@:+-])?")  # safe in a shell
 
-MATTERS = 0.005  # of a score: the least that is worth a sentence
-_NAMED = 5  # parts of a difference, at the most
-VISIBLE = 0.0005  # in three decimals
-_SMALL = 0.1  # of the largest part, below which one is not named
-_PARTS = {  # of a difference between scores, and what a sentence calls them
+MATTERS = 0.005  # the smallest effect on a score that is worth a sentence
+_NAMED = 5  # at most so many parts of a difference
+VISIBLE = 0.0005  # the smallest number that shows in three decimals
+_SMALL = 0.1  # of the largest part: smaller ones are not named
+_PARTS = {  # parts of a difference between scores, and their names in a sentence
     "complexity": "complexity",
     "novelty": "novelty",
     "tool_diversity": "tool diversity",
@@ -47,42 +47,42 @@ class Untrusted(str):
 class Finding:
     """One sentence, in parts, and where it comes from."""
 
-    code: str  # what kind of sentence it is: mean_change, domain_moved, …
+    code: str  # the kind of sentence: mean_change, domain_moved, …
     parts: tuple[str, ...]  # text from the archive is `Untrusted`
     question: str  # the query that answers the same: FROM …
-    # Those of the sentence, by the columns' names; parts of a difference as `from_` and their name.
+    # The numbers in the sentence, by column; parts of a difference are `from_` and their name.
     numbers: Mapping[str, Value]
     traces: int  # how many it is about
-    effect: float  # how much it makes of their scores: 0..1
+    effect: float  # its effect on their scores: 0..1
 
     @property
     def weight(self) -> float:
-        """How much it matters: traces times effect."""
+        """How important it is: traces times effect."""
         return self.traces * self.effect
 
     @property
     def sentence(self) -> str:
-        """All its parts, not escaped."""
+        """All its parts, unescaped."""
         return "".join(self.parts)
 
 
 def labels_of(data: ReportData, scope: str) -> list[str]:
-    """The domains whose findings are a scope's."""
+    """Return the domains whose findings belong to a scope."""
     return list(data.names) if scope == ALL else [scope]
 
 
 def rows_of(data: ReportData, scope: str, frame: str) -> Iterator[Row]:
-    """The rows of a frame that are of these domains."""
+    """Yield the rows of a frame that belong to these domains."""
     of = pl.col("domain").is_in(labels_of(data, scope))
     yield from getattr(data, frame).filter(of).iter_rows(named=True)
 
 
 def clearly(among: int, tasks: float) -> float:
-    """How many times its 95% margin something is off 0, to be told.
+    """Return how many 95% margins a value must be away from 0 to be reported.
 
-    By Bonferroni: where it is sought among so many of which nothing is true, one page in twenty
-    tells of any. Student's quantiles are those of Cornish and Fisher, for as many tasks as the
-    margin is of: the effective ones, where some are tried more often and count as often.
+    By Bonferroni: if nothing is true of any of the `among` candidates, one page in twenty reports
+    one. Student's quantiles are those of Cornish and Fisher, for the effective tasks: repeated
+    attempts at a task weigh less.
     """
     far = NormalDist().inv_cdf(1 - 0.025 / max(1, among))
     return _student(far, tasks - 1) / _student(_MARGIN, tasks - 1)
@@ -99,14 +99,14 @@ def _student(z: float, degrees: float) -> float:
 
 
 def only(row: Row, *columns: str, **renamed: str) -> dict[str, Value]:
-    """These columns of a row, as JSON has them, and some by the names that a question has."""
+    """Return these columns of a row, as JSON has them, some under the names that a question has."""
     names = {name: name for name in columns} | renamed
     found = {name: row[column] for name, column in names.items()}
     return {name: str(value) if name == "begins" else value for name, value in found.items()}
 
 
 def query(ask: str, then: str = "", /, **names: str | None) -> str:
-    """A query where columns have these values, of those that a command line can hold."""
+    """Return a query with conditions on columns, for values that fit a command line."""
     known = {column: name for column, name in names.items() if name and _PLAIN.fullmatch(name)}
     conditions = [f"{column} = {literal(name)}" for column, name in known.items()]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -114,7 +114,7 @@ def query(ask: str, then: str = "", /, **names: str | None) -> str:
 
 
 def of_scores(data: ReportData, scope: str, columns: str) -> str:
-    """A query of columns of the scores of a scope; of every domain, if none can name its own."""
+    """Return a query of columns of a scope's scores; of every domain, if it cannot name its own."""
     if scope not in data.names:
         return _OF_SCORES.format(columns) + " GROUP BY ALL"
     ask = _OF_SCORES.format(f"task_domain, {columns}")
@@ -122,32 +122,32 @@ def of_scores(data: ReportData, scope: str, columns: str) -> str:
 
 
 def begin(*parts: str) -> tuple[str, ...]:
-    """Sentences begin with a capital, unless it is a name that does."""
+    """Capitalise the first letter of a sentence, unless it is part of a name."""
     first, *rest = parts
     return (first if isinstance(first, Untrusted) else first[:1].upper() + first[1:], *rest)
 
 
 def traces_of(data: ReportData, label: str) -> int:
-    """How many traces a scope has."""
+    """Return how many traces a scope has."""
     return sum(data.of("domains", label)["traces"].to_list())
 
 
 def weights_of(data: ReportData, label: str) -> str:
-    """The name of the weights that a domain takes."""
+    """Return the name of the weights that a domain uses."""
     name = data.names[label]
     own = data.run.settings.get("profiles", {}) if data.run else {}
     return name if name in own else "default"
 
 
 def weight_of(data: ReportData, label: str, part: str) -> float:
-    """The weight of a dimension, on average."""
+    """Return the mean weight of a dimension."""
     return sum(data.of("drivers", label).filter(part=part)["weight"].to_list())
 
 
 def made_of(parts: Parts | None) -> tuple[str, dict[str, Value]]:
-    """What a difference is made of, the largest parts first, and the numbers that this says.
+    """Return the parts of a difference, largest first, and the numbers that the text shows.
 
-    The rest is what the sum of all parts has beyond those that are named.
+    The rest is the difference between all parts and the named ones.
     """
     known = {name: (parts or {}).get(name) or 0.0 for name in _PARTS}
     ranked = sorted(known, key=lambda name: -abs(known[name]))
@@ -163,18 +163,18 @@ def made_of(parts: Parts | None) -> tuple[str, dict[str, Value]]:
 
 
 def interval(low: float, high: float, form: str = "+.3f") -> str:
-    """An interval in a sentence."""
+    """Write an interval in a sentence."""
     return f"({low:{form}} to {high:{form}})"
 
 
 def sizes(low: float, high: float, form: str = ".3f") -> str:
-    """Likewise, of how far something is off 0, where the words say to which side."""
+    """Write an interval of a size, if the words give its sign."""
     least, most = sorted((abs(low), abs(high)))
     return interval(least, most, form)
 
 
 def percent(share: float) -> str:
-    """A share, with as few decimals as tell it from none and from all."""
+    """Write a share with just enough decimals to differ from 0% and 100%."""
     for digits in range(3):
         text = f"{share:.{digits}%}"
         if 0 < float(text[:-1]) < 100:

@@ -1,7 +1,7 @@
-"""What the scores of a scope tell: at most five sentences, those that matter most first.
+"""The findings of a scope: at most five sentences, the most important first.
 
-Each compares like with like, or says that it does not; and each names the question whose answer
-has its numbers. A sentence whose numbers chance alone explains is not said.
+Each compares like with like, or says that it does not. Each names the question whose answer has its
+numbers. A sentence whose numbers may be chance is not shown.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,8 +12,8 @@ from kp_batch.report.finding import Finding
 from kp_batch.report.kinds import composition, novelty, outcomes, trends, units
 
 _MOST = 5
-_NEWS = ("mean_change", "domain_moved")  # what a reader of yesterday's page does not know
-# Findings of one kind tell of one thing: of each the heaviest comes before a second of any.
+_NEWS = ("mean_change", "domain_moved")  # news to a reader of yesterday's page
+# Findings of one kind share a topic: the heaviest of each kind precedes a second of any kind.
 KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = (
     (trends.mean_change, trends.domain_moved),
     (composition.driver, composition.override, novelty.warming_up, novelty.near_repeats),
@@ -24,10 +24,10 @@ KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = 
 
 
 def findings(data: ReportData, scope: str) -> list[Finding]:
-    """The findings of a scope: of each kind the heaviest, then the next ones; what changed first.
+    """Return the findings of a scope: the heaviest of each kind, then the next ones; changes first.
 
-    What all domains together tell is what their domains tell, where one matters most. Of the
-    domains that share a label nothing is said, as no question knows them together.
+    All domains together have the findings of each domain. Domains that share a label have none,
+    because no question covers them together.
     """
     if scope == data.others or not data.labels:
         return []
@@ -39,7 +39,7 @@ def findings(data: ReportData, scope: str) -> list[Finding]:
 
 
 def _heaviest(found: Iterable[Finding]) -> list[Finding]:
-    """Those of most weight first, and of each code the heaviest alone."""
+    """Sort findings by weight, and keep the heaviest of each code."""
     codes: dict[str, Finding] = {}
     for each in sorted(found, key=lambda finding: (-finding.weight, finding.sentence)):
         codes.setdefault(each.code, each)

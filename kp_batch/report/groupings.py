@@ -1,4 +1,4 @@
-"""By what the report groups traces: in those domains that share a label, and in all together."""
+"""How the report groups traces: by domain label, and over all domains."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ class Key:
     """A number of each trace.
 
     Args:
-        code: the number, from 0; -1: none.
-        size: above all numbers.
-        name: of the column of the numbers; None: they are all alike, and need none.
-        texts: which the numbers stand for.
+        code: returns the numbers, from 0; -1: none.
+        size: greater than all numbers.
+        name: the name of the column of the numbers; None: there is only one group, without a
+            column.
+        texts: the texts that the numbers mean.
     """
 
     code: Callable[[Part], np.ndarray]
@@ -38,7 +39,7 @@ class Key:
     texts: Sequence[str] | None = None
 
     def columns(self, codes: np.ndarray) -> dict[str, pl.Series]:
-        """The column of these numbers, or of the texts that they stand for."""
+        """Return the column of these numbers, or of the texts that they mean."""
         if not self.name:
             return {}
         own = pl.Series(codes, dtype=pl.Int64)
@@ -49,13 +50,13 @@ class Key:
 def groupings(
     scores: Scores, labels: Sequence[str], steps: pl.DataFrame, frames: Collection[str]
 ) -> Iterator[Grouping]:
-    """The groupings whose means are in some frames.
+    """Yield the groupings whose means are in some frames.
 
     Args:
-        scores: all of them.
-        labels: of the domains, by their places.
-        steps: of each scope's days, see `steps_of_days.sql`.
-        frames: their names.
+        scores: all scores.
+        labels: the labels of the domains, by their places.
+        steps: the steps of each scope's days, see `steps_of_days.sql`.
+        frames: the names of the frames.
     """
     for frame, by in _FRAMES.items():
         if frame not in frames:
@@ -79,13 +80,13 @@ def scoped(
     *,
     compares: bool = False,
 ) -> Grouping:
-    """Group by a key in those domains that share a label, and in all together.
+    """Group by a key within each label, and over all domains.
 
     Args:
         by: the name of the grouping.
-        labels: of the domains, by their places.
+        labels: the labels of the domains, by their places.
         key: a number of each trace.
-        of: what is summed.
+        of: the columns to sum.
         compares: see `Grouping`.
     """
 
@@ -116,7 +117,7 @@ def _tenth(part: Part) -> np.ndarray:
 
 
 _UNITS = ("agent", "framework")
-_KEYS = {  # and what is summed
+_KEYS = {  # and the columns to sum
     "domain": (Key(_all_alike, 1), ALL_OF),
     "score": (Key(_tenth, 10, "bin"), ("score", "success")),
     "confidence": (Key(_column("confidence_bin"), 10, "bin"), ("confidence", "success")),
@@ -124,7 +125,7 @@ _KEYS = {  # and what is summed
 
 
 def _in_time(scores: Scores, labels: Sequence[str], steps: pl.DataFrame) -> Iterator[Grouping]:
-    """By the steps of time of each scope, which are hours in some."""
+    """Group by the steps of time of each scope, which are hours in some."""
     place = {name: number for number, name in enumerate((*labels, ALL))}
     of_days, by_hour, starts = _steps(scores, steps, place)
 
@@ -149,7 +150,7 @@ def _in_time(scores: Scores, labels: Sequence[str], steps: pl.DataFrame) -> Iter
 def _steps(
     scores: Scores, steps: pl.DataFrame, place: Mapping[str, int]
 ) -> tuple[np.ndarray, np.ndarray, pl.DataFrame]:
-    """The step of each scope's days, (s, d), -1 for none; whether it has hours; and all steps."""
+    """Return the step of each scope's days, (s, d), -1 for none; if it has hours; and all steps."""
     of_days = np.full((len(place), len(scores.days)), -1, np.int64)
     by_hour = np.zeros(len(place), np.int64)
     shown = steps.drop_nulls("start").sort("domain", "day")

@@ -1,13 +1,13 @@
-"""Labels of domains: short, apart from each other, and none that means something else."""
+"""Labels of domains: short, distinct, and without another meaning."""
 
 from collections.abc import Iterable
 
 from kp_batch.text import shortened
 
-ALL = "all domains"  # the label of the scope that has all traces
+ALL = "all domains"  # the label of the scope with all traces
 LABEL = 40  # the most characters of a label
 # Labels that no domain gets: those with another meaning, and the properties of every JavaScript
-# object, since Vega looks domains up in one.
+# object, because Vega looks domains up in one.
 _RESERVED = (
     ALL,
     *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
@@ -17,7 +17,7 @@ _RESERVED = (
 
 
 def distinct_labels(names: Iterable[str]) -> list[str]:
-    """A label for each name: the name, in short, and no other's."""
+    """Return a distinct label for each name: the shortened name."""
     labels: list[str] = []
     for name in names:
         labels.append(distinct(labels, shortened(name, LABEL)))

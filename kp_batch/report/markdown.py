@@ -1,6 +1,6 @@
 """The report as markdown, for a terminal and as a run's artifact: its sentences and its domains.
 
-It names no trace, since a copy of it may outlive a trace that must be forgotten.
+It names no trace, because a copy of it may outlive a trace that must be forgotten.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from kp_batch.text import code, printable
 from kp_batch.warehouse.run_record import RunRecord
 
 _HEAD = ("domain", "mean", "95% interval", "traces", "tasks", "at threshold", "success")
-OF_A_DOMAIN = 3  # findings at the most
+OF_A_DOMAIN = 3  # findings at most
 
 
 def markdown(data: ReportData) -> str:
@@ -56,7 +56,7 @@ def _of_a_domain(data: ReportData, label: str, of_all: Sequence[Finding]) -> Ite
 
 
 def _further(of_domain: Iterable[Finding], of_all: Iterable[Finding]) -> Iterator[Finding]:
-    """The findings of a domain that those of all domains do not tell."""
+    """Return the findings of a domain that are not among those of all domains."""
     numbers_told = [finding.numbers for finding in of_all]
     told = {finding.sentence for finding in of_all}
     return (
@@ -91,7 +91,7 @@ def _between(number: KeyFigure) -> str:
 
 
 def _table(head: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table, whose columns are aligned to the left (l) or right (r)."""
+    """Return a table whose columns are aligned to the left (l) or right (r)."""
     rule = [{"l": "---", "r": "--:"}[side] for side in sides]
     return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
 

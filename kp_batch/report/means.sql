@@ -1,4 +1,4 @@
--- The means and shares of groups of traces, with the intervals of the catalog: of their sums, in `sums`.
+-- The means and shares of groups of traces from their sums, in `sums`, with the intervals of the catalog.
 CREATE OR REPLACE TEMP TABLE means AS
 WITH measures AS (
     SELECT

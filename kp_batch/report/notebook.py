@@ -1,4 +1,4 @@
-"""A panel of a page as a chart of Altair, which notebooks show."""
+"""A panel of a page as an Altair chart, for notebooks."""
 
 import re
 from textwrap import wrap
@@ -12,18 +12,18 @@ from kp_batch.report.themes import NOTEBOOK
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-_WIDE, _NARROW = 680, 440  # pixels: an output has no width that a chart could take
-_LETTER = 6  # pixels, of a caption
+_WIDE, _NARROW = 680, 440  # pixels: notebook outputs have no width to fill
+_LETTER = 6  # pixels of a caption's letter
 _TAG = re.compile("<(?=[/!])")
 
 
 def altair_chart(panel: Panel, data: ReportData, scope: str) -> "ChartType":
-    """The panel's chart in a scope, with its rows, in colours for light and dark paper."""
-    import altair as alt  # it takes half a second
+    """Return the panel's chart in a scope with its rows, for light and dark backgrounds."""
+    import altair as alt  # takes half a second
 
     rows, caption = panel.rows(data, scope), panel.caption(data, scope)
     wide = _WIDE if panel.is_wide else _NARROW
-    below = [] if scope == ALL else [scope]  # of the title: a chart may be shown by itself
+    below = [] if scope == ALL else [scope]  # below the title, because a chart may be shown alone
     below += wrap(caption, wide // _LETTER)
     return alt.Chart.from_dict(
         _without_tags(
@@ -40,9 +40,10 @@ def altair_chart(panel: Panel, data: ReportData, scope: str) -> "ChartType":
 
 
 def _without_tags(value: Any) -> Any:
-    """The value without anything that ends a script or begins a comment, as names of traces may.
+    """Remove what ends a script or begins a comment, which names of traces may contain.
 
-    Altair writes the spec into a script of its pages as it is. An invisible word joiner is put in.
+    Altair writes the spec into a script of its pages unchanged. An invisible word joiner is
+    inserted.
     """
     if isinstance(value, str):
         return _TAG.sub("<\u2060", value)

@@ -1,4 +1,4 @@
-"""What the report says about the runs, the archive, and how far its numbers can be trusted."""
+"""What the report says about the runs, the archive, and the reliability of its numbers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,35 +15,35 @@ from kp_batch.text import be, count_of, printable, shortened
 from kp_batch.warehouse.author import signed
 from kp_batch.warehouse.reasons import join_reasons
 
-_FAR = 0.01  # the least mean difference from recorded scores that is a warning
-_FINE = 0.0001  # of scores: what is finer is not told in digits
-_NONE = 1e-12  # and what is finer still is how a computer adds
+_FAR = 0.01  # the smallest mean difference from recorded scores that is a warning
+_FINE = 0.0001  # of scores: finer differences are not shown in digits
+_NONE = 1e-12  # and smaller ones are rounding errors
 _LONG = 7  # days without a trace
-# Customary limits of the population stability index. From it we subtract what chance alone adds,
-# which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from that many traces on,
-# and of fewer there is no index.
+# Customary limits of the population stability index. We subtract what chance alone adds: over ten
+# bins, 9 (1/a + 1/b) for a and b traces. This is a good estimate from so many traces on; with fewer
+# there is no index.
 _MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
 _MIN_OF_BOTH = 200
-_LISTED = 3  # at most, of the domains that shifted
-_NAMED = 5  # at most, of the domains that entered or exited, and of dates of weights
+_LISTED = 3  # at most so many domains that shifted
+_NAMED = 5  # at most so many domains that entered or exited, or dates of weights
 
 
 @dataclass(frozen=True)
 class Notice:
     """One sentence, in parts."""
 
-    code: str  # what kind of sentence it is
+    code: str  # the kind of sentence
     parts: tuple[str, ...]  # text from the archive is `Untrusted`
     is_warning: bool = False
 
     @property
     def sentence(self) -> str:
-        """All its parts, not escaped."""
+        """All its parts, unescaped."""
         return "".join(self.parts)
 
 
 def notices(data: ReportData) -> list[Notice]:
-    """The sentences that the data is worth, warnings first."""
+    """Return the sentences about the data, warnings first."""
     kinds = (
         *(_failure, _comparability, _unreadable, _implausible, _emptiness),
         *(_drift, _shifts, _entered_and_exited, _settings, _audits, _rejects),
@@ -58,12 +58,12 @@ def _notice(code: str, *parts: str, is_warning: bool = False) -> Notice:
 
 
 def _days_text(first: date, last: date) -> str:
-    """Write a span of days, or the one day that it is."""
+    """Write a span of days, or its only day."""
     return f"on {first}" if first == last else f"from {first} to {last}"
 
 
 def _listed(items: Iterable[Sequence[str]], more: int, before: str = ", and") -> Iterator[str]:
-    """The end of a sentence: items, each of some parts, and how many more there are."""
+    """Yield the end of a sentence: items, each in parts, and how many more there are."""
     for place, item in enumerate(items):
         yield from (", ", *item) if place else item
     yield f"{before} {more:,} more." if more > 0 else "."
@@ -174,7 +174,7 @@ def _shift(row: Mapping[str, Any]) -> tuple[Untrusted, str]:
 def _among_domains(data: ReportData, known: int) -> str:
     """Name the domains with enough traces in both runs; empty if these are all.
 
-    Those without a label of their own are not looked at. They have the fewest traces.
+    Domains without their own label are ignored, because they have the fewest traces.
     """
     own = data.domains.filter(pl.col("domain").is_in([*data.names]))
     if known == len(own) and not data.others:
@@ -241,7 +241,7 @@ def _implausible(data: ReportData) -> Iterator[Notice]:
 
 
 def _gap(data: ReportData) -> Iterator[Notice]:
-    """The longest time without a trace, within those days that hold nearly all of them."""
+    """Yield the longest time without a trace, within the days with nearly all traces."""
     for first, last, days in data.gap.iter_rows():
         if days >= _LONG:
             shown = data.spans[ALL]
@@ -253,7 +253,7 @@ def _gap(data: ReportData) -> Iterator[Notice]:
 
 
 def _weights(data: ReportData) -> Iterator[Notice]:
-    """The times from which other weights hold than for earlier traces of the same domain."""
+    """Yield the times from which a domain's weights differ from its earlier ones."""
     rows = data.weights.rows()
     if rows:
         yield _notice(

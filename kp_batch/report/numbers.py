@@ -1,4 +1,4 @@
-"""The three numbers that the report begins with, each with its interval."""
+"""The three numbers at the top of the report, each with its interval."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ class KeyFigure:
     """A number about a scope."""
 
     code: str  # traces, mean or at_threshold
-    label: str  # what it is
+    label: str  # its name
     form: str  # its format: ",", ".3f" or ".1%"
     value: float
-    low: float | None  # its 95% interval; None: there is none
+    low: float | None  # its 95% interval; None without one
     high: float | None
-    about: str  # what must be known to read it, in a few words
+    about: str  # what readers must know about it, in a few words
 
 
 def numbers(data: ReportData, scope: str) -> list[KeyFigure]:
-    """The numbers of a scope."""
+    """Return the numbers of a scope."""
     return list(_numbers(data, scope))
 
 
@@ -62,7 +62,7 @@ def _extent(data: ReportData, scope: str, row: Mapping[str, Any]) -> str:
 
 
 def _last_change(data: ReportData, scope: str) -> str:
-    """How the last period that is over compares with the four before."""
+    """Compare the last period that is over with the previous four."""
     rows = data.comparable(scope)
     if rows.is_empty():
         return ""

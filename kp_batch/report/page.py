@@ -1,4 +1,4 @@
-"""Pages, each one HTML file that needs nothing else: they open from disk, without a network."""
+"""Pages: single HTML files that open from disk, without a network."""
 
 import hashlib
 import json
@@ -31,16 +31,16 @@ from kp_batch.report.vega_lite import VEGA_LITE
 from kp_batch.text import age, count_of, group_suffix, shortened
 
 _DATE = re.compile(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2})\b")
-_ID = 80  # characters of a trace's id that are shown
-_COMMAND = 300  # of an id that a command names
+_ID = 80  # characters shown of a trace's id
+_COMMAND = 300  # characters of an id in a command
 
 
 @cache
 def vega() -> str:
-    """The script of Vega, which draws charts."""
+    """Return the script of Vega, which draws charts."""
     name = f"vega-lite-{VEGA_LITE}-by-{version('vl-convert-python')}.js"
     digest, _, script = (read_cache(name) or "").partition("\n")
-    if digest != _vega_digest(script):  # it is missing, or damaged
+    if digest != _vega_digest(script):  # missing or damaged
         script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", VEGA_LITE)
         write_cache(name, f"{_vega_digest(script)}\n{script}")
     return script
@@ -56,7 +56,7 @@ def page(data: ReportData, traces: Traces) -> str:
     All text from the archive is escaped. The page's policy lets only the page's own scripts run,
     and lets nothing be fetched.
     """
-    # A single domain is what all domains together are.
+    # With a single domain, all domains together show the same.
     scopes = data.scopes if len(data.labels) > 1 else data.scopes[:1]
     by_rank = data.traces.partition_by("which", as_dict=True)
     listed = data.traces.unique("trace_id", keep="first", maintain_order=True).to_dicts()
@@ -80,11 +80,11 @@ def page(data: ReportData, traces: Traces) -> str:
 
 
 def render(name: str, **values: Any) -> str:
-    """Fill a template in, with the scripts, the style and the themes of every page.
+    """Fill in a template, with the scripts, the style and the themes of every page.
 
     Args:
-        name: of the template.
-        values: what it needs, among it the `panels`, and as `shown` the values of these.
+        name: the name of the template.
+        values: its values, including the `panels`, and as `shown` the values of these.
     """
     template = _environment().get_template(name)
     return template.render(
@@ -97,7 +97,7 @@ def render(name: str, **values: Any) -> str:
     )
 
 
-@cache  # it keeps templates compiled
+@cache  # keeps templates compiled
 def _environment() -> Environment:
     environment = Environment(autoescape=True, loader=FunctionLoader(_text))
     filters: dict[str, Any] = {
@@ -122,12 +122,12 @@ def _text(name: str) -> str:
 
 
 def _as_json(values: Any) -> str:
-    """Values for a script of data, which no text in them can end."""
+    """Return values as a script of data, which no text in them can end."""
     return json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _digest(script: str) -> str:
-    """The hash of a script by which the page's policy names it."""
+    """Return the hash of a script by which the page's policy names it."""
     return b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
@@ -136,7 +136,7 @@ def _short(text: str | None, length: int = _ID) -> str:
 
 
 def _explain_command(trace_id: str) -> str:
-    """The command that explains a trace; empty where a shell would not take the id as shown."""
+    """Return the command that explains a trace; empty if a shell would change the id."""
     if not trace_id.isprintable() or len(trace_id) > _COMMAND:
         return ""
     options_end = "-- " if trace_id.startswith("-") else ""
@@ -144,12 +144,12 @@ def _explain_command(trace_id: str) -> str:
 
 
 def _divided_at_dates(text: str) -> list[str]:
-    """The parts of a text between its dates, and these: every other one is a date."""
+    """Split a text at its dates: every other piece is a date."""
     return _DATE.split(text)
 
 
 def _sql_command(question: str) -> str:
-    """The command that asks a question; empty where a shell would not take it as shown."""
+    """Return the command that asks a question; empty if a shell would change it."""
     if not question.isprintable():
         return ""
     is_plain = not {*question} & {*'"$`\\!'}

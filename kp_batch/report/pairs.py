@@ -1,11 +1,11 @@
-"""What differences from others are made of: sums over the tasks that these tried, too."""
+"""The sums behind differences from others: over the tasks that others attempted, too."""
 
 import numpy as np
 
 from kp_batch.report.scores import Numbers, Sums
 
 _MEANS = ("score_difference", "success", "success_of_others")
-_PRODUCTS = (  # of how far each is from its mean
+_PRODUCTS = (  # products of distances from the means
     ("score_squares", "score_difference", "score_difference"),
     ("success_squares", "success", "success"),
     ("others_squares", "success_of_others", "success_of_others"),
@@ -14,12 +14,12 @@ _PRODUCTS = (  # of how far each is from its mean
 
 
 class Pairs:
-    """Of each of `size` groups, sums over the tasks that other groups tried, too, part by part.
+    """For each of `size` groups, sums over the tasks that other groups attempted, too.
 
-    `tasks`, and their `traces`; over the tasks, each counting once, the means `score_difference`,
-    from the mean of the others, `success` and `success_of_others`; and the sums of squares of how
-    far these are from them (`score_squares`, `success_squares`, `others_squares`), and of the
-    products of the last two.
+    Traces are added part by part. The sums are `tasks`, and their `traces`. Over the tasks, each
+    counting once, there are the means `score_difference` from the mean of the others, `success` and
+    `success_of_others`; the sums of squared distances from these means (`score_squares`,
+    `success_squares`, `others_squares`); and the sums of products of the last two.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,9 +32,9 @@ class Pairs:
 
         Args:
             place: the group of each task's traces.
-            task: the task, by a number from 0; of those that compare.
-            traces: how many of the task are in the group.
-            sums: of their `score` and `success`.
+            task: the task of each, as a number from 0; only comparable tasks.
+            traces: how many traces of the task are in the group.
+            sums: the sums of their `score` and `success`.
         """
         others = np.bincount(task)[task] - 1
         is_shared = others > 0
@@ -42,14 +42,14 @@ class Pairs:
         values = {"traces": traces}
         for name in ("score", "success"):
             mean = sums[name][is_shared] / traces
-            # The last digits of a sum are chance, where the others never vary.
+            # The last digits of a sum are noise if the others never vary.
             of_others = ((np.bincount(task, mean)[task] - mean) / others).round(12)
             values |= {name: mean, f"{name}_of_others": of_others}
         values["score_difference"] = values["score"] - values["score_of_others"]
         self._merge(place, values)
 
     def _merge(self, place: Numbers, values: Sums) -> None:
-        """Add tasks to means, and to sums of squares and products about these (Chan)."""
+        """Add tasks to means, and to sums of squares and products around them (Chan)."""
         n, known = self._summed(place, None), self.sums
         of_part = {name: self._summed(place, values[name]) / np.maximum(n, 1) for name in _MEANS}
         apart = {name: (of_part[name] - known[name]) * (n > 0) for name in _MEANS}

@@ -1,6 +1,6 @@
--- How agents and frameworks differ from the others on the same tasks, each task counting once, with the
--- intervals of the catalog: of their sums. What never varies goes with nothing: its squares are but rounding.
--- As the question differences_from_others has it. Given: sums.
+-- How agents and frameworks differ from the others on the same tasks, each task counting once, from sums, with
+-- the intervals of the catalog. What never varies correlates with nothing: its squares are only rounding.
+-- The same as the question differences_from_others. Given: sums.
 CREATE OR REPLACE TEMP TABLE pairs AS
 SELECT
     "by",

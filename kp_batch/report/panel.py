@@ -1,4 +1,4 @@
-"""What a panel of a page is: a title, a chart, what it shows, and its table, in each scope."""
+"""A panel of a page: a title, a chart, a caption and a table, in each scope."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,46 +12,46 @@ from kp_batch.report.data import ReportData
 from kp_batch.report.vega_lite import Shown, Spec, as_spec
 
 Taking = Callable[[ReportData, str], pl.DataFrame]  # the rows of a scope
-_DIGITS = 6  # after the point, of the numbers that are shown
+_DIGITS = 6  # decimals of the numbers that are shown
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a page, its caption and its table; each scope has rows of its own."""
+    """One chart of a page, its caption and its table; each scope has its own rows."""
 
-    name: str  # that of the question which it shows, or like one
+    name: str  # the name of the question that it shows, or similar
     title: str
-    about: str  # what the chart shows, in which units
-    take: Taking  # what chart and table show
-    draw: Callable[[Shown], Spec]  # the chart of these rows, without them
+    about: str  # what the chart shows, with units
+    take: Taking  # the rows of chart and table
+    draw: Callable[[Shown], Spec]  # the chart of these rows, without the rows
     drawn: tuple[str, ...] = ()  # the columns that the chart needs, if a scope has them; none: all
-    columns: tuple[Column, ...] = ()  # of the table, and of tooltips; none: there is no table
-    listed: Taking | None = None  # what the table shows, if it is not the same
-    frames: tuple[str, ...] = ()  # of the data, all that it needs
+    columns: tuple[Column, ...] = ()  # columns of the table and tooltips; none: there is no table
+    listed: Taking | None = None  # the rows of the table, if these differ
+    frames: tuple[str, ...] = ()  # the frames of the data that it needs
     is_wide: bool = False
     notes: Callable[[ReportData, str], Iterable[str]] = (
         lambda _data, _scope: ()
-    )  # what else must be known
+    )  # what else readers must know
     empty: str = "no trace is scored"  # why no scope has rows
 
     def rows(self, data: ReportData, scope: str) -> pl.DataFrame:
-        """What the chart draws: numbers rounded, times as texts in UTC."""
+        """Return the rows of the chart: numbers rounded, times as texts in UTC."""
         frame = self.take(data, scope)
         drawn = [name for name in self.drawn or frame.columns if name in frame.columns]
         rows = _rounded(frame.select(drawn))
         return rows.with_columns(map(_as_text, rows.select(selectors.temporal())))
 
     def table(self, data: ReportData, scope: str) -> pl.DataFrame:
-        """The table behind the chart: texts, under the readers' words."""
+        """Return the table behind the chart: texts, with plain headings."""
         frame = _rounded((self.listed or self.take)(data, scope))
         return table(frame, columns_of(frame, self.columns))
 
     def caption(self, data: ReportData, scope: str) -> str:
-        """What the chart shows, and what must be known of it in a scope."""
+        """Return what the chart shows, and what readers must know about it in a scope."""
         return " ".join([self.about, *self.notes(data, scope)])
 
     def spec(self, data: ReportData, scope: str, rows: pl.DataFrame) -> Spec:
-        """The chart of these rows as Vega-Lite, see `as_spec`; the page gives it the rows."""
+        """Return the chart of these rows in Vega-Lite, see `as_spec`; the page adds the rows."""
         shown = Shown(data, scope, rows, columns_of(rows, self.columns))
         return as_spec(shown, self.draw(shown))
 
@@ -59,12 +59,12 @@ class Panel:
 def panel_values(
     panels: Sequence[Panel], data: ReportData, scopes: Sequence[str]
 ) -> dict[str, Any]:
-    """The panels in all scopes as page.js takes them.
+    """Return the panels in all scopes as page.js takes them.
 
     Returns:
-        `specs`, those that differ; and `panels`, by name and by scope those that have rows: the
-        place of the `spec`, the `caption`, the `columns` and `rows` of the chart, and the `table`
-        (its `columns` and `rows`, of texts; None if the panel has none).
+        `specs`, the different ones; and `panels`, by name and by scope, if there are rows: the
+            place of the `spec`, the `caption`, the `columns` and `rows` of the chart, and the
+            `table` (its `columns` and `rows`, of texts; None if the panel has none).
     """
     specs: list[Spec] = []
     shown: dict[str, dict[str, Any]] = {panel.name: {} for panel in panels}
@@ -90,11 +90,11 @@ def _listed(frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _rounded(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same for charts, whose tooltips round again, and for tables: no -0.0, no NaN."""
+    """Round numbers for charts, whose tooltips round again, and for tables: no -0.0, no NaN."""
     return frame.with_columns((selectors.float().round(_DIGITS) + 0.0).fill_nan(None))
 
 
 def _as_text(times: pl.Series) -> pl.Series:
-    """Times as JavaScript reads them, in UTC."""
+    """Return times as JavaScript reads them, in UTC."""
     is_by_day = times.dtype == pl.Date or (times == times.dt.truncate("1d")).all()
     return times.dt.strftime(TIME if is_by_day else f"{TIME}T%H:%MZ")

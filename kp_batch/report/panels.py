@@ -1,4 +1,4 @@
-"""The panels of the report, in their order, and the rows of its data that each takes."""
+"""The panels of the report, in their order, and the rows of its data for each."""
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -15,9 +15,9 @@ from kp_batch.report.panel import Panel, Taking
 from kp_batch.report.periods import shift
 from kp_batch.text import count_of
 
-_MOST_UNITS = 12  # agents or frameworks that a panel shows
-_NOTABLE = 0.05  # by how much the share of a domain in the traces changes, to be told
-_SHARED = 5  # tasks that one of them shares with others, for a difference to be shown
+_MOST_UNITS = 12  # agents or frameworks in a panel
+_NOTABLE = 0.05  # the smallest reported change of a domain's share of the traces
+_SHARED = 5  # shared tasks, for a difference to be shown
 _NOVELTY = ("novelty", "novelty_low", "novelty_high")
 _ON_THE_SAME_TASKS = "On the same tasks"
 
@@ -38,7 +38,7 @@ def _over_time(data: ReportData, scope: str) -> pl.DataFrame:
 
 
 def _all_times(data: ReportData, scope: str) -> pl.DataFrame:
-    """The steps that have traces, and before them what is outside of the span."""
+    """Return the steps with traces, and before them the times outside of the span."""
     rows = _over_time(data, scope).filter(pl.col("traces") > 0)
     said = {
         WARMING_UP: pl.col("warming_up"),
@@ -66,7 +66,7 @@ def _other_times(data: ReportData, scope: str) -> Iterator[str]:
 
 
 def _changes(data: ReportData, scope: str) -> pl.DataFrame:
-    """The changes of a scope, if there are any, each with what is to be said of it."""
+    """Return the changes of a scope, if there are any, each with its verdict."""
     rows = data.changes_of(scope)
     if rows["change"].is_null().all():
         return rows.clear().with_columns(ends=None, verdict=None)
@@ -100,9 +100,9 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
 
 
 def _shares(data: ReportData, scope: str) -> Iterator[str]:
-    """Of the last period that compares: the domain that became more, or less, of all traces most.
+    """Yield the domain whose share of all traces changed most, in the last comparable period.
 
-    In so many words, a mix that hides what happened within the domains.
+    It shows a changed mix, which may hide what happened within domains.
     """
     last = data.comparable(ALL).tail(1)
     if scope != ALL or last.is_empty():
@@ -125,14 +125,14 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
 
 
 def _domains(data: ReportData, scope: str) -> pl.DataFrame:
-    """All domains, whichever is chosen; and all together, unless there is one alone."""
+    """Return all domains, whichever is chosen, and all together, unless there is only one."""
     chosen = pl.lit(value=True) if scope == ALL else pl.col("domain") == scope
     is_shown = (pl.col("domain") != ALL) | (len(data.labels) > 1)
     return data.domains.filter(is_shown).with_columns(is_chosen=chosen)
 
 
 def _drivers(data: ReportData, scope: str) -> pl.DataFrame:
-    """The parts of a score, without overrides of no trace; the largest share first."""
+    """Return the parts of a score, without unused overrides; the largest share first."""
     rows = data.of("drivers", scope).filter(~pl.col("is_override") | pl.col("traces").is_not_null())
     kind = pl.when("is_override").then(pl.lit("override")).otherwise(pl.lit("dimension"))
     known = rows.drop_nulls("share_of_variance").with_columns(kind=kind)
@@ -151,7 +151,7 @@ def _one_confidence(data: ReportData, scope: str) -> Iterator[str]:
 
 
 def _units(name: str) -> Taking:
-    """Those with most traces."""
+    """Return the agents or frameworks with most traces."""
 
     def take(data: ReportData, scope: str) -> pl.DataFrame:
         rows = data.of(name, scope).filter(pl.col("place") <= _MOST_UNITS)
@@ -172,12 +172,12 @@ def _of_units(name: str) -> Callable[[ReportData, str], Iterator[str]]:
 
 
 def _sharing(name: str, data: ReportData, scope: str) -> pl.DataFrame:
-    """The agents, or frameworks, that share tasks with others of their kind."""
+    """Return the agents, or frameworks, that share tasks with others of their kind."""
     return _units(name)(data, scope).filter(pl.col("shared_tasks") >= _SHARED)
 
 
 def _paired(data: ReportData, scope: str) -> pl.DataFrame:
-    """Agents and frameworks that share tasks with others of their kind."""
+    """Return agents and frameworks that share tasks with others of their kind."""
     both = [
         _sharing(name, data, scope).with_columns(kind=pl.lit(kind))
         for name, kind in (("agents", "agent"), ("frameworks", "framework"))

@@ -1,4 +1,4 @@
-"""What clear changes and differences are made of: asked of the catalog for those alone."""
+"""The parts of clear changes and differences; only these are asked of the catalog."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -15,13 +15,13 @@ from kp_batch.report.labels import ALL
 from kp_batch.report.periods import step_of
 
 _ASKED = pl.Schema({"domain": pl.String, "value": pl.String, "begins": pl.Date, "unit": pl.String})
-_Asked = tuple[str, str, object, str | None]  # a label, what it is in the key, and of what
+_Asked = tuple[str, str, object, str | None]  # label, value of the key, period, and unit
 
 
 def with_parts(connection: duckdb.DuckDBPyConnection, data: ReportData) -> ReportData:
-    """Add the parts of what the findings may say, as the questions have them: they sum to it.
+    """Add the parts of what the findings may report, as in the questions; they add up to it.
 
-    Where novelty is the largest part of a domain's change, its parts have two more numbers:
+    If novelty is the largest part of a domain's change, its parts have two more numbers:
     `cache_share` and `cache_share_before`, the mean share of the domain in its own cache.
     """
     parts = _changes(connection, data) | _differences(connection, data)
@@ -73,7 +73,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dic
 def _found(
     connection: duckdb.DuckDBPyConnection, name: str, asked: Iterable[_Asked], **values: SQL
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a file of SQL about what is asked; none if nothing is."""
+    """Yield the rows of a file of SQL about what is asked; none if nothing is."""
     rows = pl.DataFrame([*asked], _ASKED, orient="row")
     if rows.is_empty():
         return

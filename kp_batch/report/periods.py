@@ -1,4 +1,4 @@
-"""Times of the report: which days hold the traces of a scope, and in which steps they are shown."""
+"""Times in the report: which days of a scope are shown, and in which steps."""
 
 import math
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ import polars as pl
 
 from kp_batch.errors import KpBatchError
 
-_HELD = 0.98  # of the traces, by the days that are shown where the others stretch them
-_GAP = 0.1  # of their length, up to which the days next to them belong to them
-_STRETCHED = 2  # times as many days, from which on the others are left out
+_HELD = 0.98  # share of the traces in the days shown, if the others stretch them
+_GAP = 0.1  # of their length: days after a shorter gap belong to them
+_STRETCHED = 2  # if all days are so many times as many, the others are left out
 _FEWEST, _MOST = 20, 60  # steps of a chart
-_MOST_BY_UNIT = 5_000  # of one whose unit somebody chose
-_DAYS = {  # of each unit, on average
+_MOST_BY_UNIT = 5_000  # steps of a chart whose unit somebody chose
+_DAYS = {  # days in each unit, on average
     "hour": 1 / 24,
     "day": 1,
     "week": 7,
@@ -26,8 +26,8 @@ _DAYS = {  # of each unit, on average
     "century": 36524,
 }
 _INTERVALS = {"quarter": "3 months", "decade": "10 years", "century": "100 years"}
-_OFFSETS = {"day": "d", "week": "w", "month": "mo", "quarter": "q", "year": "y"}  # of polars
-_BY_MONTH = timedelta(days=5 * 366)  # the most days that are told by month
+_OFFSETS = {"day": "d", "week": "w", "month": "mo", "quarter": "q", "year": "y"}  # Polars' units
+_BY_MONTH = timedelta(days=5 * 366)  # the most days that are shown by month
 
 
 SPANS = pl.Schema(
@@ -50,31 +50,31 @@ class ChartSpan:
     first_day: date
     last_day: date
     grain: str  # the unit of time of a step
-    others_by: str  # and of what is outside: month or year
+    others_by: str  # the unit of time outside of the span: month or year
 
     def row(self) -> dict[str, Any]:
-        """As the SQL of the report takes it."""
+        """The span as the SQL of the report takes it."""
         return {**vars(self), "step": step_of(self.grain)}
 
 
 def step_of(grain: str) -> str:
-    """The length of a unit of time, as DuckDB has it."""
+    """Return the length of a unit of time, as DuckDB has it."""
     return _INTERVALS.get(grain, f"1 {grain}")
 
 
 def shift(by: int, period: str) -> str:
-    """So many periods later, or earlier, as polars has it; of a day to a year."""
+    """Return so many periods later, or earlier, as Polars has it; for days to years."""
     return f"{by}{_OFFSETS[period]}"
 
 
 def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None = None) -> ChartSpan:
-    """The span of a scope.
+    """Return the span of a scope.
 
     Args:
         domain: its label.
-        days: on which it has traces, and how many.
-        ended: the day on which the last run ended; traces of later days are not to be believed.
-        unit: of time, of the steps; None: see `grain_of`.
+        days: the days on which it has traces, and how many.
+        ended: the day on which the last run ended; traces of later days are implausible.
+        unit: the unit of time of the steps; None: see `grain_of`.
 
     Raises:
         KpBatchError: the span has too many steps of this unit.
@@ -96,15 +96,15 @@ def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None =
 
 
 def held_by(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:
-    """The places of the first and the last day that are shown.
+    """Return the places of the first and the last day that are shown.
 
-    Of the fewest days that hold 98 of 100 traces, the latest if there are several; and of those
-    next to them, up to a gap of more than a tenth of their length. Or all days, unless these are
-    twice as many.
+    These are the fewest days with 98 of 100 traces, the latest of several; and the days next to
+    them, up to a gap of more than a tenth of their length. All days are shown unless they are twice
+    as many.
 
     Args:
         days: (d,) integers, in ascending order.
-        traces: (d,) how many there are of each day.
+        traces: (d,) how many there are on each day.
     """
     until = np.cumsum(traces)
     ends = np.searchsorted(until, until - traces + math.ceil(_HELD * until[-1]))
@@ -122,9 +122,9 @@ def held_by(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:
 
 
 def grain_of(days: int) -> str:
-    """The unit of time of which so many days have 20 to 60, or come nearest to that.
+    """Return the unit of time of which so many days have 20 to 60, or come nearest to that.
 
-    Twice as many steps are as bad as a quarter of the fewest: few traces a step tell little.
+    Twice as many steps are as bad as a quarter of the fewest: steps with few traces say little.
     """
 
     def off(grain: str) -> float:

@@ -1,4 +1,4 @@
-"""Summarises a finished run: as data, for a terminal, and as a table in Prefect."""
+"""Summarise a finished run: as data, for a terminal, and as a table in Prefect."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,10 +38,10 @@ _NO_SCORES = DomainScores()
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(RunResult):
-    """How a run went, and how the scores are distributed since."""
+    """How a run went, and the distribution of the scores after it."""
 
     domains: int = 0
-    scores: DomainScores = _NO_SCORES  # in the order of the domains' names
+    scores: DomainScores = _NO_SCORES  # sorted by domain
 
     def _parts_of_work(self) -> Iterable[Part]:
         return summary_parts(self)
@@ -50,9 +50,9 @@ class Summary(RunResult):
 def summarise(
     run: "Run", plan: "Plan", clock: Clock, audits: Sequence[AuditResult] = ()
 ) -> Summary:
-    """Summarise the run; its scores are read from the published tables.
+    """Summarise the run, with the scores of the domains with the most traces.
 
-    They are those of the domains with the most traces.
+    The scores are read from the published tables.
     """
     from kp_batch.warehouse.snapshot import newest_trace
 
@@ -75,18 +75,18 @@ def summarise(
 
 
 def with_all_domains(warehouse: Path, summary: Summary) -> Summary:
-    """The summary with the scores of every domain: there may be millions."""
+    """Return the summary with the scores of every domain: there may be millions."""
     domains, scores = _distributions(warehouse, summary.run_id, summary.domains)
     return replace(summary, domains=domains, scores=scores)
 
 
 def as_text(summary: Summary) -> str:
-    """Format a summary for a terminal: one line where there was nothing to do."""
+    """Format a summary for a terminal: one line if there was nothing to do."""
     return text_of(summary_parts(summary))
 
 
 def summary_parts(summary: Summary) -> Iterator[Part]:
-    """A summary for people: one line where there was nothing to do."""
+    """Yield a summary for people: one line if there was nothing to do."""
     counts = summary.counts
     if counts is None:
         return
@@ -106,7 +106,7 @@ def summary_parts(summary: Summary) -> Iterator[Part]:
 
 
 def _largest(scores: DomainScores) -> DomainScores:
-    """The domains with the most traces, in their order."""
+    """Return the domains with the most traces, in their order."""
     most = nlargest(SHOWN_DOMAINS, range(len(scores)), key=lambda place: scores[place]["traces"])
     return DomainScores(scores[place] for place in sorted(most))
 
@@ -140,7 +140,7 @@ def _facts(summary: Summary, counts: RunCounts) -> Iterator[tuple[str, str]]:
 
 
 def nothing_text(counts: RunCounts) -> str:
-    """The line of a run with nothing to do, with the problems that stay."""
+    """Return the line of a run with nothing to do, with the remaining problems."""
     problems = (
         (counts.rejected, "row", "rejected"),
         (counts.unreadable, "file", "unreadable"),

@@ -1,4 +1,4 @@
-"""The scores as columns of numbers: read once, and passed on in parts that have whole tasks."""
+"""The scores as columns of numbers: read once, and passed on in parts with whole tasks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ import polars as pl
 
 from kp_batch.duck import sql, statement
 
-PART_ROWS = 1 << 15  # so that what is computed of a part stays in the processor's cache
+PART_ROWS = 1 << 15  # so that a part fits into the processor's cache
 _BATCH = 1 << 17
-MAX_LOOKUP_CODES = 1 << 22  # whose places are looked up in a table; those of more are searched
+MAX_LOOKUP_CODES = 1 << 22  # up to so many are looked up in a table; more are searched
 _TEXTS = ("domain", "agent", "framework")
 _TYPES = {
     "task": np.uint64,
@@ -25,19 +25,19 @@ _TYPES = {
 }
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.integer]]
-Part = Mapping[str, np.ndarray]  # columns of `Scores`, of some tasks
+Part = Mapping[str, np.ndarray]  # columns of `Scores` for some tasks
 Sums = dict[str, np.ndarray]
 Code = Callable[[Part], Numbers]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The columns of all traces, (n,) each, in the order of tasks, and of labels within these.
+    """The columns of all traces, (n,) each, sorted by task, then label.
 
-    Columns: `task`, its number from 0; `domain`, `agent` and `framework`, places among `texts`, of
-    which agent and framework have -1 for null; `day`, its place among `days`; `label`, the place
-    of the domain's label; `score_bin`, of twenty, `confidence_bin`, of ten; `tools`, a number;
-    `hour`; `score`, `novelty`, `confidence` and `recorded` (NaN for null), float64; and booleans:
+    Columns: `task`, its number from 0; `domain`, `agent` and `framework`, places among `texts`
+    (agent and framework: -1 for null); `day`, its place among `days`; `label`, the place of the
+    domain's label; `score_bin`, of twenty, `confidence_bin`, of ten; `tools`, a number; `hour`;
+    `score`, `novelty`, `confidence` and `recorded` (NaN for null), float64; and booleans:
     `success`, `meets_threshold`, `warming_up` (its cache), `penalty` (for a single tool), and
     `near_repeats`.
     """
@@ -50,7 +50,7 @@ class Scores:
         return len(self.columns["task"])
 
     def parts(self, size: int = 0) -> Iterator[Part]:
-        """All of the columns, some tasks at a time; at least one part, and each of such a size."""
+        """Yield all columns in parts of whole tasks, each of about `PART_ROWS`; at least one."""
         tasks, first, last = self.columns["task"], 0, -1
         while last < len(tasks):
             last = min(first + max(size, PART_ROWS), len(tasks))
@@ -64,15 +64,15 @@ def in_groups(scores: Scores, code: Code, size: int) -> tuple[Scores, np.ndarray
     """Number the groups that have a trace, from 0.
 
     Args:
-        scores: all of them.
-        code: any number of the group of each trace; -1: of none.
-        size: above all codes.
+        scores: all scores.
+        code: any number of the group of each trace; -1 for no group.
+        size: greater than all codes.
 
     Returns:
         The scores with one more column: `place`, the group of each trace, or -1; and the codes of
-        the groups, (g,) int64, ascending.
+            the groups, (g,) int64, ascending.
     """
-    small = np.min_scalar_type(-1 - size)  # a type that has all codes, as memory is slow
+    small = np.min_scalar_type(-1 - size)  # the smallest type for all codes, because memory is slow
     codes = np.concatenate([code(part).astype(small) for part in scores.parts()])
     if size < MAX_LOOKUP_CODES:
         is_used = np.zeros(size + 1, np.bool_)
@@ -95,7 +95,7 @@ def read_scores(
 
     Args:
         connection: a warehouse's catalog, in UTC.
-        traces: how many there are.
+        traces: how many traces there are.
         labels: the place of each domain's label.
     """
     connection.execute(sql(__name__, "texts.sql"))
@@ -104,7 +104,7 @@ def read_scores(
     rows = connection.sql(sql(__name__, "scores_columns.sql")).to_arrow_reader(_BATCH)
     first = 0
     for batch in rows:
-        frame = pl.DataFrame(batch)  # as pyarrow itself would import pandas to make these arrays
+        frame = pl.DataFrame(batch)  # because pyarrow would import pandas to make these arrays
         for name, column in columns.items():
             column[first : first + len(batch)] = frame[name].to_numpy()
         first += len(batch)
@@ -130,14 +130,14 @@ def _sort(columns: Sums, key: np.ndarray) -> None:
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """The texts of a column, in the order of their numbers."""
+    """Return the texts of a column, in the order of their numbers."""
     values = statement("SELECT enum_range(NULL::report_${name}s)", name=name)
     [(texts,)] = connection.execute(values).fetchall()
     return texts
 
 
 def _days(days: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The places of days since 1970 among the distinct ones; and these."""
+    """Return the places of days since 1970 among the distinct ones; and these."""
     if not len(days):
         return days, np.array([], "datetime64[D]")
     first = days.min()
@@ -147,7 +147,7 @@ def _days(days: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Summed:
-    """Sums by group, of what is added part by part."""
+    """Sums by group, added part by part."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -156,7 +156,7 @@ class Summed:
     def add(self, name: str, place: Numbers, values: np.ndarray | None = None) -> None:
         """Add values, or 1 each, to the groups at their places."""
         if self._size == 1 and values is not None:
-            # bincount waits for each sum before it adds to the same one again.
+            # bincount waits for each sum before adding to the same one again.
             summed = values.sum(dtype=np.float64, keepdims=True)
         else:
             summed = np.bincount(place, values, minlength=self._size)
@@ -170,7 +170,7 @@ def has_tasks_of_several(part: Part, name: str) -> bool:
 
 
 def numbered(*columns: np.ndarray) -> Numbers:
-    """Number rows in order, from 0, by what these columns have: (n,)."""
+    """Number rows in order, from 0, by the values of these columns: (n,)."""
     is_other = np.zeros(len(columns[0]), np.bool_)
     for column in columns:
         is_other[1:] |= column[1:] != column[:-1]
@@ -178,5 +178,5 @@ def numbered(*columns: np.ndarray) -> Numbers:
 
 
 def firsts(numbers: Numbers) -> Numbers:
-    """Where each number from 0 stands first, of those that ascend by 1: (g,)."""
+    """Return the first place of each number from 0, in numbers that ascend by 1: (g,)."""
     return np.flatnonzero(np.diff(numbers, prepend=-1))

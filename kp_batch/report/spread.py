@@ -1,4 +1,4 @@
-"""How the scores of each scope are spread: over the days, and about their mean."""
+"""The spread of the scores of each scope: over the days, and around their mean."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ _SPREAD = pl.Schema(
 
 
 def days_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
-    """Of each scope's days: `traces`, the sum `score`, and `cache_warming_up`, a number."""
+    """Return for each scope's days `traces`, the sum `score`, and the count `cache_warming_up`."""
     key = Key(lambda part: part["day"], max(1, len(scores.days)), "day")
     days = scoped("day", labels, key, ("score", "warming_up"))
     found = totals_of(scores, days)
@@ -28,7 +28,7 @@ def days_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
 
 
 def spread_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
-    """Of each scope: quantiles and deviation of the scores, near repeats, novelty by the cache."""
+    """Return each scope's quantiles, deviation, near repeats, and novelty by state of the cache."""
     key = Key(lambda part: part["warming_up"].astype(np.int64), 2, "warming_up")
     sums = totals_of(scores, scoped("spread", labels, key, ("novelty", "near_repeats")))
     novelty = pl.col("novelty") / pl.col("traces")
@@ -54,10 +54,10 @@ def _of_label(scores: Scores, place: int) -> np.ndarray:
 
 
 def extremes_of(scores: Scores, labels: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
-    """The highest and the lowest scores of each label's domains: `score`, of distinct values.
+    """Return the highest and the lowest scores of each label's domains: `score`, distinct values.
 
     Returns:
-        These; and the days of ten or more traces at either end, of equal ones the latest.
+        These; and the days of ten or more traces at either end, the latest of equal ones.
     """
     found, has_one = [np.array([])], np.zeros(len(scores.days), np.bool_)
     for place in range(len(labels)):
@@ -72,7 +72,7 @@ def extremes_of(scores: Scores, labels: Sequence[str]) -> tuple[pl.DataFrame, pl
 
 
 def _lowest(score: np.ndarray, day: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ten lowest scores, and their days; the latest of those that equal the last one."""
+    """Return the ten lowest scores, and their days; the latest of those that equal the last one."""
     ends = min(_EXTREMES, len(score))
     lowest = np.partition(score, ends - 1)[:ends]
     is_lower, is_last = score < lowest[-1], score == lowest[-1]
@@ -82,7 +82,7 @@ def _lowest(score: np.ndarray, day: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def recorded_of(scores: Scores) -> pl.DataFrame:
-    """How far the scores are from those that live engines recorded, of which 0 is a placeholder."""
+    """Return the distances of scores from those that live engines recorded; 0 is a placeholder."""
     recorded = scores.columns["recorded"]
     is_known = np.nan_to_num(recorded) != 0
     off = pl.Series(scores.columns["score"][is_known] - recorded[is_known], dtype=pl.Float64)

@@ -1,4 +1,4 @@
-"""What means and their uncertainty are made of: sums over the tasks of groups of traces."""
+"""The sums behind means and their uncertainty, over the tasks of groups of traces."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +17,15 @@ ALL_OF = (*_FLOATS, *_HITS, *_COUNTED)
 
 @dataclass(frozen=True)
 class Grouping:
-    """What traces have to have in common to be in one group.
+    """What the traces of one group have in common.
 
     Args:
         by: its name.
-        keys: the columns of groups, by their codes.
-        code: of each trace's group; -1: it is in none.
-        size: above all codes.
-        of: which columns are summed.
-        whole: the same of all labels together, whose codes are the remainders by its size.
+        keys: returns the columns of groups, by their codes.
+        code: returns each trace's group; -1 for no group.
+        size: greater than all codes.
+        of: the columns to sum.
+        whole: the same over all labels, whose codes are the remainders by its size.
         compares: whether groups are compared with others on the same tasks.
     """
 
@@ -62,7 +62,7 @@ def sums_of(scores: Scores, grouping: Grouping) -> pl.DataFrame:
 
 
 def totals_of(scores: Scores, grouping: Grouping) -> pl.DataFrame:
-    """Sum over the traces of each group alone: `by`, the keys, `traces` and the columns."""
+    """Sum only over the traces of each group: `by`, the keys, `traces` and the columns."""
     own, _ = _OfTasks.of_groups(scores, grouping)
     return pl.concat([each.frame() for each in (own, _whole(own)[0]) if each])
 
@@ -77,11 +77,11 @@ class _Clusters:
     sums: Sums
 
     def placed(self, places: np.ndarray) -> "_Clusters":
-        """The same in other groups: those at these places."""
+        """Return the same in other groups: those at these places."""
         return replace(self, place=places[self.place]).merged()
 
     def merged(self) -> "_Clusters":
-        """Sum those of one task in one group; they have to stand together."""
+        """Sum clusters of one task in one group, which must be adjacent."""
         cluster = numbered(self.place, self.task)
         first = firsts(cluster)
         if len(first) == len(cluster):
@@ -96,7 +96,7 @@ class _OfTasks:
 
     def __init__(self, grouping: Grouping, codes: np.ndarray, totals: Sums) -> None:
         self.grouping, self.codes, self.totals = grouping, codes, totals
-        self.of = [name for name in (*_FLOATS, *_HITS) if name in totals]  # by task
+        self.of = [name for name in (*_FLOATS, *_HITS) if name in totals]  # columns summed by task
         self._means = {name: totals[name] / totals["traces"] for name in self.of}
         self._summed = Summed(len(codes))
         self._pairs = Pairs(len(codes)) if grouping.compares else None
@@ -118,7 +118,7 @@ class _OfTasks:
         place, n, sums = clusters.place, clusters.n, clusters.sums
         self._summed.add("tasks", place)
         self._summed.add("squares", place, n * n)
-        # Without the only task there is no mean, and no interval; any number serves.
+        # Without the only task there is no mean, and no interval: any number will do.
         weight = 1 / np.maximum(self.totals["traces"][place] - n, 1)
         shifts = {
             name: (n * self._means[name][place] - sums[name]) * weight
@@ -136,7 +136,7 @@ class _OfTasks:
             self._pairs.add(place, self._compared(clusters), n, sums)
 
     def _compared(self, clusters: _Clusters) -> np.ndarray:
-        """A number for each task, of each label if there is a whole of them."""
+        """Return a number for each task, or for each label if there is a whole over them."""
         task = (clusters.task - clusters.task.min()).astype(np.int64)
         if not (whole := self.grouping.whole):
             return task
@@ -145,9 +145,9 @@ class _OfTasks:
 
 
 def _whole(own: _OfTasks) -> tuple[_OfTasks | None, np.ndarray]:
-    """The sums of all labels together, if there are; and the place among these of each group.
+    """Return the sums over all labels, if any; and the place among them of each group.
 
-    There are the totals of all, as those of the labels add up.
+    Their totals are added up from those of the labels.
     """
     whole = own.grouping.whole
     if not whole:
@@ -161,7 +161,7 @@ def _whole(own: _OfTasks) -> tuple[_OfTasks | None, np.ndarray]:
 
 
 def _totals(scores: Scores, size: int, of: Sequence[str]) -> Sums:
-    """The number of traces of each of so many groups, and the sums of columns."""
+    """Return the number of traces in each group, and the sums of columns."""
     summed = Summed(size)
     for part in scores.parts(size):
         place, columns = _within(part, of)
@@ -172,7 +172,7 @@ def _totals(scores: Scores, size: int, of: Sequence[str]) -> Sums:
 
 
 def _within(part: Part, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
-    """The places and the columns of those that are in a group."""
+    """Return the places and the columns of traces that are in a group."""
     place = part["place"]
     is_in = place >= 0
     if is_in.all():
@@ -181,14 +181,14 @@ def _within(part: Part, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
 
 
 def _clusters(part: Part, place_of_whole: np.ndarray, of: _OfTasks) -> _Clusters:
-    """By the groups of the whole, and in each by task and label, so that they stand together."""
+    """Return clusters sorted by group of the whole, then by task and label."""
     place, columns = _within(part, ("task", *of.of))
     task = columns.pop("task")
     n = np.ones(len(task))
-    if not (task[1:] == task[:-1]).any():  # one trace a task
+    if not (task[1:] == task[:-1]).any():  # one trace per task
         return _Clusters(place, task, n, columns)
     key = place_of_whole[place]
-    # What is small is sorted by its digits, in a tenth of the time.
+    # Small types are sorted by digits, in a tenth of the time.
     small = key.astype(np.uint16) if len(of.codes) <= 1 << 16 else key
     order = np.argsort(small, kind="stable")
     sums = {name: values[order] for name, values in columns.items()}

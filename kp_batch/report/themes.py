@@ -1,4 +1,4 @@
-"""The colours of charts: on the page, which is light or dark, and where the paper is not known."""
+"""The colours of charts: for light and dark pages, and for unknown backgrounds."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def _theme(ink: str, quiet: str, line: str, palette: str) -> dict[str, Any]:
 
 
 _ON_LIGHT = "#3b62cc #a87400 #dd4f33 #2c8f7e #2f8a3c #cc4f86 #8d50dc #4582c2 #8a5b40 #71767e"
-# Each theme has ten colours, whose contrast with the paper is at least 3 to 1.
+# Each theme has ten colours, whose contrast with the background is at least 3 to 1.
 THEMES = {
     "light": _theme(
         ink="#1c2430",
@@ -52,5 +52,5 @@ THEMES = {
         palette="#7c9cf5 #efb118 #ff725c #6cc5b0 #4fc263 #ff8ab7 #b98cff #97bbf5 #c08a6c #9498a0",
     ),
 }
-# A notebook does not tell its paper: for either, at least 3 to 1 on #fff and on #111.
+# A notebook's background is unknown: the contrast is at least 3 to 1 on #fff and on #111.
 NOTEBOOK = _theme(ink="#7a828e", quiet="#7a828e", line="#8a8f9830", palette=_ON_LIGHT)

@@ -1,4 +1,4 @@
-"""What the page shows of single traces, beyond their rows in its tables."""
+"""What the page shows about single traces, in addition to the rows of its tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ class StepStart:
     """The start of a step."""
 
     type: str
-    tool: str  # empty: none
+    tool: str  # empty without a tool
     start: str
 
 
 @dataclass(frozen=True)
 class Text:
-    """The task of a trace and its steps: all of it printable, and cut to a length."""
+    """The task of a trace and its steps: printable, and cut to a length."""
 
     objective: str
     types: Mapping[str, int]  # how many steps it has of each type
@@ -37,7 +37,7 @@ class Detail:
     n_steps: int
     n_tools: int
     source_file: str
-    row: int | None  # from 0; None: not known any more
+    row: int | None  # from 0; None: no longer known
 
 
 @dataclass(frozen=True)
@@ -45,4 +45,4 @@ class Traces:
     """The traces of the page's tables, by their ids, and the ones nearest to them."""
 
     details: Mapping[str, Detail]
-    texts: Mapping[str, Text | Unread] | None  # None: the warehouse's settings leave them out
+    texts: Mapping[str, Text | Unread] | None  # None: left out by the warehouse's settings

@@ -1,4 +1,4 @@
-"""Parts of charts in Vega-Lite: marks, channels, and the texts that a chart tells of its rows."""
+"""Parts of charts in Vega-Lite: marks, channels, and tooltips."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import polars as pl
 from kp_batch.report.chart_tables import TIME, Column
 from kp_batch.report.data import ReportData
 
-VEGA_LITE = "6.4"  # the version for which these specs are written, and that draws them
+VEGA_LITE = "6.4"  # the version of these specs, and of the script that draws them
 ROW = 24  # pixels of a row
 HEIGHT = 240
 
@@ -18,12 +18,12 @@ Spec = dict[str, Any]  # a chart in Vega-Lite, or a part of one
 
 @dataclass(frozen=True)
 class Shown:
-    """What a chart shows: of a page's data, in a scope, these rows."""
+    """What a chart shows: rows of a page's data in a scope."""
 
     data: ReportData
     scope: str
     rows: pl.DataFrame
-    columns: Sequence[Column]  # of which its tooltips tell
+    columns: Sequence[Column]  # the columns in its tooltips
 
     @property
     def tooltip(self) -> Spec:
@@ -33,7 +33,7 @@ class Shown:
 
     @property
     def texts(self) -> list[Spec]:
-        """Transforms that add the texts of the tooltip."""
+        """The transforms that add the texts of the tooltip."""
         texts = {f"tooltip{at}": _as_text(column) for at, column in self._numbered}
         each = (f"'{column.title}: ' + datum.tooltip{at}" for at, column in self._numbered)
         return calculated(**texts, tooltip=" + '; ' + ".join(each)) if texts else []
@@ -43,12 +43,12 @@ class Shown:
         return list(enumerate(self.columns))
 
     def height(self, row: int = ROW) -> int:
-        """The height in pixels of a chart with a row of pixels for each of its rows."""
+        """Return the height in pixels of a chart with so many pixels for each row."""
         return row * self.rows.height + 10
 
 
 def as_spec(shown: Shown, chart: Spec) -> Spec:
-    """A chart, as wide as the element that holds it."""
+    """Return a chart, as wide as the element that contains it."""
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE}.json",
         "width": "container",
@@ -59,7 +59,7 @@ def as_spec(shown: Shown, chart: Spec) -> Spec:
 
 
 def _as_text(column: Column) -> str:
-    """The expression of a column's text, as in tables."""
+    """Return the expression of a column's text, as in tables."""
     value, *ends = (_written(name, column.form) for name in column.names)
     if ends:
         interval = " + ' to ' + ".join(ends)
@@ -75,9 +75,9 @@ def _written(name: str, form: str) -> str:
 
 
 def marks(kind: str, encoding: Spec, *where: str, **style: Any) -> Spec:
-    """Marks of one kind and style, of the rows for which all conditions hold.
+    """Return marks of one kind and style, for the rows that meet all conditions.
 
-    Screen readers read those alone that have a tooltip.
+    Screen readers read only marks with a tooltip.
     """
     filters = {"transform": [{"filter": each} for each in where]} if where else {}
     silent = {} if "tooltip" in encoding else {"aria": False}
@@ -85,20 +85,20 @@ def marks(kind: str, encoding: Spec, *where: str, **style: Any) -> Spec:
 
 
 def quantitative(field: str, **more: Any) -> Spec:
-    """A channel for a number."""
+    """Return a channel for a number."""
     return {"field": field, "type": "quantitative", **more}
 
 
 def nominal(field: str, **more: Any) -> Spec:
-    """A channel for a text whose values have no order."""
+    """Return a channel for a text whose values have no order."""
     return {"field": field, "type": "nominal", **more}
 
 
 def in_order(field: str) -> Spec:
-    """The vertical channel with a row for each text, in the order of the rows."""
+    """Return the vertical channel with a row for each text, in the order of the rows."""
     return nominal(field, sort=None, title=None)
 
 
 def calculated(**columns: str) -> list[Spec]:
-    """Transforms that add columns, each by its expression."""
+    """Return transforms that add columns, each by its expression."""
     return [{"calculate": expression, "as": name} for name, expression in columns.items()]

@@ -1,4 +1,4 @@
-"""What changes are made of: sums over the tasks of a period and of the four before it."""
+"""The sums behind changes: over the tasks of a period and of the previous four."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class Periods:
 
     Args:
         of_days: (d,) the number of the period of each of the scores' days. Numbers are 0 and above;
-            those of periods that are more than four apart are so, too.
+            periods that are more than four apart have numbers that are, too.
         begins: (p,) when the period of each number begins.
     """
 
@@ -35,7 +35,7 @@ class Periods:
 
     @classmethod
     def of(cls, days: pl.DataFrame) -> "Periods":
-        """The periods of days, of the columns `begins` and `number`; of any numbers."""
+        """Return the periods of days, from the columns `begins` and `number` (any numbers)."""
         known = days.unique("number").sort("number")
         apart = known["number"].diff().fill_null(0).clip(upper_bound=_BEFORE + 1)
         number = apart.cum_sum().to_numpy()
@@ -46,7 +46,7 @@ class Periods:
 
     @property
     def size(self) -> int:
-        """Above all numbers; by more than four, so that the periods of two keys are far apart."""
+        """More than four above all numbers, so that the periods of two keys are far apart."""
         return len(self.begins) + _BEFORE + 1
 
 
@@ -55,19 +55,19 @@ class _Clusters:
     """The traces of one task in one group, (c,) each; by task, key and period."""
 
     place: np.ndarray
-    number: np.ndarray  # of the period, and far from it that of another task or key
+    number: np.ndarray  # of the period; another task or key has a number far from it
     n: np.ndarray
     score: np.ndarray
 
 
 @dataclass(frozen=True)
 class _Window:
-    """Clusters in a period, or whose tasks are not in a period so much later, but shortly before.
+    """Clusters in a period, or whose tasks are not in a later period, but shortly before it.
 
     Args:
-        by: how much later.
+        by: how many periods later.
         chosen: (w,) their places among all clusters.
-        n_before: of the task, how many traces are in the four periods before that one.
+        n_before: how many traces the task has in the four periods before that one.
         score_before: the sum of their scores.
     """
 
@@ -77,7 +77,7 @@ class _Window:
     score_before: np.ndarray
 
     def where(self, kept: np.ndarray) -> "_Window":
-        """Some of its clusters."""
+        """Return some of its clusters."""
         of_tasks = (self.chosen, self.n_before, self.score_before)
         return _Window(self.by, *(each[kept] for each in of_tasks))
 
@@ -123,11 +123,11 @@ _SUMS = tuple(f"{name}{side}" for side in ("", "_before", "_of_both") for name i
 
 
 class _Changes:
-    """The sums of groups, whose codes are those of a key and of a period."""
+    """The sums of groups, whose codes combine those of a key and of a period."""
 
     def __init__(self, codes: np.ndarray, traces: np.ndarray, total: np.ndarray) -> None:
         self.codes = codes
-        # The group of the same key so many periods later; -1: it has no trace.
+        # The group of the same key so many periods later; -1 if it has no trace.
         self._later = [_places(codes, codes + by) for by in range(_BEFORE + 1)]
         self._totals = {"traces": traces, "total": total}
         for name, values in [*self._totals.items()]:
@@ -137,7 +137,7 @@ class _Changes:
         self._sums = {name: np.zeros(len(codes)) for name in _SUMS}
 
     def whole(self, size: int) -> tuple["_Changes", np.ndarray]:
-        """Those of all keys together, and the place among them of each group."""
+        """Return the sums over all keys, and the place among them of each group."""
         codes, place = np.unique(self.codes % size, return_inverse=True)
         traces, total = (
             np.bincount(place, values, minlength=len(codes))
@@ -166,7 +166,7 @@ class _Changes:
     def _of_window(
         self, clusters: _Clusters, window: _Window, place: np.ndarray
     ) -> dict[str, np.ndarray | None]:
-        """What the tasks of a window add to the sums of their groups; None for 1."""
+        """Return what the tasks of a window add to the sums of their groups; None for 1."""
         share, shift = 0.0, 0.0
         sums: dict[str, np.ndarray | None] = {}
         if not window.by:
@@ -187,22 +187,22 @@ class _Changes:
     def _side(
         self, n: np.ndarray, score: np.ndarray, place: np.ndarray, side: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which share of all traces those of each task are, and its shift; 0 without any."""
+        """Return each task's share of all traces, and its shift; 0 without any."""
         traces, total = (self._totals[f"{name}{side}"] for name in ("traces", "total"))
         mean = (total / np.maximum(traces, 1))[place]
         of_all = np.maximum(traces[place], 1)
-        # Without the only task there is no mean, and no interval; any number serves.
+        # Without the only task there is no mean, and no interval: any number will do.
         return n / of_all, (n * mean - score) / np.maximum(of_all - n, 1)
 
 
 def _places(codes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The places of codes among those that ascend; -1: it is not one of them."""
+    """Return the places of codes among ascending ones; -1 if a code is missing."""
     places = np.searchsorted(codes, wanted).clip(max=max(0, len(codes) - 1))
     return np.where(codes[places] == wanted, places, -1)
 
 
 def _totals(scores: Scores, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The traces of each group, and the sums of their scores."""
+    """Return the traces of each group, and the sums of their scores."""
     summed = Summed(size)
     for part in scores.parts(size):
         summed.add("traces", part["place"])

@@ -1,1 +1,1 @@
-"""The kinds of findings, each of one thing that scores tell."""
+"""The kinds of findings, each about one topic."""

@@ -1,4 +1,4 @@
-"""Findings about what makes a score: its dimensions and overrides."""
+"""Findings about the parts of a score: its dimensions and overrides."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,11 +19,11 @@ from kp_batch.report.finding import (
 )
 from kp_batch.text import count_of
 
-_DRIVES = 0.3  # of the variance, from which on a part drives a score
+_DRIVES = 0.3  # of the variance: the smallest share that drives a score
 
 
 def driver(data: ReportData, scope: str) -> Iterator[Finding]:
-    """The part that makes most of the variance of a domain's scores."""
+    """Find the part with most of the variance of a domain's scores."""
     deviations = dict(data.domains.select("domain", "deviation").iter_rows())
     for label in labels_of(data, scope):
         rows = data.of("drivers", label).drop_nulls("share_of_variance")
@@ -65,7 +65,7 @@ def _numbers(row: Row) -> dict[str, Value]:
 
 
 def override(data: ReportData, scope: str) -> Iterator[Finding]:
-    """The override with the largest effect in all."""
+    """Find the override with the largest total effect."""
     rows = data.of("drivers", scope).drop_nulls("total_effect").to_dicts()
     rows.sort(key=lambda row: -abs(row["total_effect"]))
     for row, other in zip(rows[:1], [*rows[1:2], None], strict=False):

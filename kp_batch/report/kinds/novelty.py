@@ -1,4 +1,4 @@
-"""Findings about what novelty does not tell."""
+"""Findings about the limits of novelty."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ from kp_batch.report.data import MIN_TRACES, ReportData
 from kp_batch.report.finding import MATTERS, Finding, of_scores, only, percent, weight_of
 from kp_batch.text import count_of
 
-_REPEATS = 0.1  # of the traces, from which on they are worth a sentence
+_REPEATS = 0.1  # of the traces: the smallest share that is worth a sentence
 _REPEATING = "count(*) FILTER (max_similarity >= 0.95) / count(*) AS near_repeats"
 
 
 def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
-    """How much more novel traces looked while their caches were warming up."""
+    """Find how much more novel traces looked while their caches were warming up."""
     row = data.of("domains", scope).row(0, named=True)
     number, after = row["cache_warming_up"], row["novelty_after"]
     if number < MIN_TRACES or (after is not None and row["novelty_warming_up"] - after < MATTERS):
@@ -41,7 +41,7 @@ def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
 
 
 def near_repeats(data: ReportData, scope: str) -> Iterator[Finding]:
-    """How much nearly repeats what the caches held."""
+    """Find how many traces nearly repeat one in their cache."""
     row = data.of("domains", scope).row(0, named=True)
     share = row["near_repeats"]
     if row["traces"] < MIN_TRACES or share < _REPEATS:

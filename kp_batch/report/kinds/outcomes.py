@@ -24,13 +24,16 @@ from kp_batch.report.finding import (
 from kp_batch.report.labels import LABEL
 from kp_batch.text import shortened
 
-_OFF = 0.05  # how far a stated confidence is off success at the least, to be worth a sentence
+_OFF = 0.05  # the smallest gap between confidence and success that is worth a sentence
 
 _BY_BIN = "FROM means_by(['task_domain', 'score_bin'], ['success'])"
 
 
 def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
-    """Who states more, or less, confidence than it succeeds; if no outcome made what it states."""
+    """Find agents whose stated confidence differs from their success.
+
+    If the confidence follows from outcomes, there are none.
+    """
     rows = [
         row
         for row in rows_of(data, scope, "agents")
@@ -81,9 +84,9 @@ def is_of_outcomes(data: ReportData, scope: str) -> bool:
 
 
 def success(data: ReportData, scope: str) -> Iterator[Finding]:
-    """Where traces of higher scores succeed less often than those of lower ones.
+    """Find where traces of higher scores succeed less often than those of lower ones.
 
-    That they succeed more often says little, as a failure lowers the outcome confidence.
+    The opposite says little, because a failure lowers the outcome confidence.
     """
     pairs = {label: _pairs(data, label) for label in labels_of(data, scope)}
     among = sum(map(len, pairs.values()))
@@ -112,13 +115,13 @@ def success(data: ReportData, scope: str) -> Iterator[Finding]:
 
 
 def _pairs(data: ReportData, label: str) -> list[tuple[Row, Row]]:
-    """Bins of scores of enough traces, each with every higher one."""
+    """Return bins of scores with enough traces, each with every higher one."""
     known = data.of("success", label).filter(pl.col("traces") >= MIN_TRACES)
     return [*combinations(known.drop_nulls("success_low").sort("low").to_dicts(), 2)]
 
 
 def _is_apart(low: Row, high: Row, among: int) -> bool:
-    """Whether more of the lower bin succeed: by Newcombe, and so that intervals do not meet."""
+    """Whether traces of the lower bin succeed more often: by Newcombe, with disjoint intervals."""
     difference = low["success"] - high["success"]
     margins = low["success"] - low["success_low"], high["success_high"] - high["success"]
     tasks = min(low["effective_tasks"], high["effective_tasks"])

@@ -22,10 +22,10 @@ from kp_batch.report.finding import (
 )
 from kp_batch.report.labels import ALL
 
-_RECENT = 4  # periods whose changes are told
-_CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
-_CACHE = 0.1  # by how much the share of its own cache that a domain has moves, to be told
-_SPLIT = {  # of a change of the mean of all
+_RECENT = 4  # periods whose changes are reported
+_CHANCE = 0.05 / _RECENT  # the largest p-value, corrected for the number of periods
+_CACHE = 0.1  # the smallest reported change of a domain's share in its cache
+_SPLIT = {  # parts of a change of the overall mean
     "within": "from changes within domains",
     "mix": "from the mix of domains",
     "entered": "from domains that entered",
@@ -44,7 +44,7 @@ def _time(data: ReportData, row: Row) -> str:
 
 
 def clear_changes(data: ReportData, scope: str) -> list[Row]:
-    """A scope's changes by more than chance, of the last periods."""
+    """Return a scope's changes by more than chance, in the last periods."""
     return [row for row in _recent(data, scope) if row["p_value"] <= _CHANCE]
 
 
@@ -54,15 +54,15 @@ def _by(row: Row) -> str:
 
 
 def _recent(data: ReportData, scope: str) -> Iterator[Row]:
-    """A scope's rows of the last periods that are over, where it compares with those before."""
+    """Yield a scope's rows of the last periods that are over and comparable with those before."""
     last = data.changes.filter("is_over")["begins"].tail(_RECENT)
     rows = data.comparable(scope).filter(pl.col("begins").is_in(last.implode()))
     yield from rows.filter(pl.col("change").abs() >= MATTERS).iter_rows(named=True)
 
 
 def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
-    """The periods in which the mean changed by more than chance, and by what."""
-    if scope != ALL or len(data.labels) == 1:  # of one domain, it is that which moved
+    """Find the periods in which the mean changed by more than chance, and why."""
+    if scope != ALL or len(data.labels) == 1:  # a single domain is the one that moved
         return
     for row in clear_changes(data, ALL):
         if row["mix"] is None:
@@ -85,7 +85,7 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
 
 
 def _reasons(row: Row) -> Iterator[str]:
-    """What the change is made of, if there is more than one part; the largest first."""
+    """Yield the parts of the change, if there are several; the largest first."""
     parts = [(row[part], what) for part, what in _SPLIT.items() if abs(row[part]) >= 0.0005]
     if len(parts) > 1:
         parts.sort(key=lambda part: -abs(part[0]))
@@ -93,9 +93,9 @@ def _reasons(row: Row) -> Iterator[str]:
 
 
 def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
-    """The domains that moved by more than chance, what each move is made of, and the mean of all.
+    """Find the domains that moved by more than chance, why, and the mean of all.
 
-    One that moved against the mean matters as much as that: the mean alone would mislead.
+    A domain that moved against the mean is as important as the mean, which would mislead by itself.
     """
     is_of_all = scope == ALL and len(data.labels) > 1
     of_all = {row["begins"]: row for row in data.comparable(ALL).iter_rows(named=True)}
@@ -133,7 +133,7 @@ def _weight(row: Row) -> float:
 
 
 def _cache(parts: Parts | None) -> tuple[str, dict[str, Value]]:
-    """What its cache has to do with a novelty that moved: its own traces resemble each other."""
+    """Explain a change of novelty by the cache: a domain's own traces resemble each other."""
     share, before = ((parts or {}).get(name) for name in ("cache_share", "cache_share_before"))
     if share is None or before is None or abs(share - before) < _CACHE:
         return "", {}

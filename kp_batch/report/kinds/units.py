@@ -23,13 +23,13 @@ from kp_batch.report.finding import (
 from kp_batch.report.labels import LABEL
 from kp_batch.text import shortened
 
-UNITS = {"agents": "agent_id", "frameworks": "framework"}  # frames, and their columns
+UNITS = {"agents": "agent_id", "frameworks": "framework"}  # frames and their columns
 
-_MIN_TASKS = 10  # that are shared
-_MIN_AGENTS = 8  # whose ranks are compared
-_FOLLOWS, _HARDLY = 0.5, 0.3  # correlations of ranks: from, and up to
-_ALIKE = 0.1  # the most that shares of successes may be off each other, to be about the same
-_SPEARMANS = 1.06  # of Fisher's variance of a correlation, that of ranks is so many times as large
+_MIN_TASKS = 10  # shared tasks
+_MIN_AGENTS = 8  # agents, to compare ranks
+_FOLLOWS, _HARDLY = 0.5, 0.3  # correlations of ranks: at least, and at most
+_ALIKE = 0.1  # the largest difference between success rates that are about the same
+_SPEARMANS = 1.06  # the variance of a rank correlation, relative to Fisher's
 _SUM = pl.col("traces").sum()
 _RANKED = (
     "SELECT task_domain, agents, success.correlation AS success, tools.correlation AS tools "
@@ -40,7 +40,7 @@ _RANKED = (
 
 
 def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
-    """Where agents that score higher use more tools, and hardly succeed more often."""
+    """Find where agents that score higher use more tools, but hardly succeed more often."""
     of_labels = {label: data.of("agents", label) for label in labels_of(data, scope)}
     compared = {label: rows for label, rows in of_labels.items() if len(rows) >= _MIN_AGENTS}
     for label, agents in compared.items():
@@ -71,9 +71,9 @@ def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
 
 
 def _correlations(agents: pl.DataFrame) -> Row:
-    """Of the ranks of agents by score, and how far off they are.
+    """Return the rank correlations of agents by score, and their mean distance from the mean score.
 
-    None where a side never varies, or where more than half of its agents share one value.
+    None if a side never varies, or if more than half of its agents share one value.
     """
     score = pl.col("mean").round(12).rank()
     mean = (pl.col("traces") * pl.col("mean")).sum() / _SUM
@@ -93,14 +93,14 @@ def _varies(*ranks: pl.Expr) -> pl.Expr:
 
 
 def _follows(correlation: float, agents: int, among: int) -> bool:
-    """Whether ranks go with each other, and by more than chance: by Fisher's transformation."""
+    """Whether ranks correlate by more than chance, by Fisher's transformation."""
     margin = 1.96 * math.sqrt(_SPEARMANS / (agents - 3))
     far = math.atanh(max(-0.999, min(correlation, 0.999)))
     return correlation >= _FOLLOWS and far > clearly(among, math.inf) * margin
 
 
 def clear_differences(data: ReportData, scope: str, frame: str) -> list[Row]:
-    """Who differs from the others on the tasks that these tried, too, by more than chance."""
+    """Return who differs from the others on shared tasks by more than chance."""
     rows = [row for row in rows_of(data, scope, frame) if _shares(row)]
     return [row for row in rows if abs(row["score_difference"]) > _least(row, len(rows))]
 
@@ -111,7 +111,7 @@ def _least(row: Row, among: int) -> float:
 
 
 def paired(data: ReportData, scope: str) -> Iterator[Finding]:
-    """Who differs from the others on the tasks that these tried, too, and what makes this."""
+    """Find who differs from the others on shared tasks, and why."""
     for frame, column in UNITS.items():
         for row in clear_differences(data, scope, frame):
             difference, low, high = (row[f"score_{name}"] for name in ("difference", "low", "high"))
