@@ -74,11 +74,10 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
         traces = traces_of(data, scope)
         on_mean, share = row["total_effect"] / traces, row["traces"] / traces
         second = other if other and abs(other["total_effect"]) / traces >= VISIBLE else None
-        said = {"second_effect_on_mean": second["total_effect"] / traces} if second else {}
-        also = (
-            f" The override {second['part']} {_does(effect)} it by {abs(effect):.2g}."
-            for effect in said.values()
-        )
+        said, also = dict[str, Value](), ""
+        if second:
+            effect = said["second_effect_on_mean"] = second["total_effect"] / traces
+            also = f" The override {second['part']} {_does(effect)} it by {abs(effect):.2g}."
         yield Finding(
             "override",
             (
@@ -86,9 +85,8 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
                     f"The override {row['part']} {_does(on_mean)} "
                     f"{count_of(row['traces'], 'score')} ({percent(share)}) by "
                     f"{abs(row['mean_effect']):.3f} on average, and the mean of all scores by "
-                    f"{abs(on_mean):.2g}."
+                    f"{abs(on_mean):.2g}.{also}"
                 ),
-                *also,
             ),
             query(_asked(row, second), task_domain=data.names.get(scope)),
             {
