@@ -124,7 +124,7 @@ def _settings() -> Iterator[tuple[str, str]]:
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
     for name, field in RescoreConfig.model_fields.items():
         shown = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
-        default = "" if field.is_required() or shown in (None, []) else f"{shown}".lower()
+        default = "" if field.is_required() or shown in (None, [], [""]) else f"{shown}".lower()
         bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
         yield name, f"| `{name}` | {default} | {bounds} | {_cell(field.description or '')} |"
 
