@@ -196,10 +196,10 @@ def list_files(
             return
         glob = Glob(root)
 
-    def look_into(folder: str) -> Sequence[FolderEntry]:
+    def list_folder(folder: str) -> Sequence[FolderEntry]:
         return () if os.path.realpath(folder) == own else list_entries(folder)
 
-    yield from walk(glob, look_into, every=every, is_excluded=is_excluded)
+    yield from walk(glob, list_folder, every=every, is_excluded=is_excluded)
 
 
 def in_table(folder: str) -> ArchiveError:
@@ -209,7 +209,7 @@ def in_table(folder: str) -> ArchiveError:
 
 def walk(
     glob: Glob,
-    look_into: Callable[[str], Sequence[FolderEntry]],
+    list_folder: Callable[[str], Sequence[FolderEntry]],
     *,
     every: bool = False,
     is_excluded: Callable[[str], bool] = excludes_nothing,
@@ -218,7 +218,7 @@ def walk(
 
     Args:
         glob: a glob below a folder.
-        look_into: returns what is in a folder; may raise an OSError.
+        list_folder: returns what is in a folder; may raise an OSError.
         every: see `list_files`.
         is_excluded: see `list_files`.
 
@@ -231,7 +231,7 @@ def walk(
         if below and is_excluded(text_path(folder)):
             yield SourceFile(folder, 0, 0, fault=EXCLUDED)
             continue
-        entries = _looked_into(folder, look_into)
+        entries = _listed(folder, list_folder)
         if isinstance(entries, SourceFile):
             if not below:
                 raise _cannot_look(folder, entries.fault)
@@ -257,28 +257,28 @@ def walk(
                 yield source
 
 
-def _looked_into(
-    folder: str, look_into: Callable[[str], Sequence[FolderEntry]]
+def _listed(
+    folder: str, list_folder: Callable[[str], Sequence[FolderEntry]]
 ) -> Sequence[FolderEntry] | SourceFile:
     """Return what is in a folder, or the folder with its fault."""
     try:
-        entries = look_into(folder)
+        entries = list_folder(folder)
     except OSError as error:
         return _unreadable(folder, "the folder cannot be read: ", error)
     names = {entry.name for entry in entries}
     if not _WAREHOUSE_FILES.isdisjoint(names):
         return SourceFile(folder, 0, 0, fault=IS_WAREHOUSE)
-    is_table = _is_table(folder, names & MARKS_OF_TABLES.keys(), look_into)
+    is_table = _is_table(folder, names & MARKS_OF_TABLES.keys(), list_folder)
     return SourceFile(folder, 0, 0, fault=IS_TABLE) if is_table else entries
 
 
 def _is_table(
-    folder: str, marks: Iterable[str], look_into: Callable[[str], Sequence[FolderEntry]]
+    folder: str, marks: Iterable[str], list_folder: Callable[[str], Sequence[FolderEntry]]
 ) -> bool:
     for mark in marks:
         path = f"{folder.rstrip('/')}/{mark}"
         try:
-            names = [entry.name for entry in look_into(path)]
+            names = [entry.name for entry in list_folder(path)]
         except PermissionError:  # an unreadable folder is judged by its own name
             names = [""] if os.path.isdir(path) else []  # noqa: PTH112 (even without access)
         except (OSError, KeyError):  # a file of that name

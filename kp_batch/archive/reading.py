@@ -40,7 +40,7 @@ def read_rows_with_raw(
 
     Args:
         source: the file.
-        is_private: whether lines that are no JSON objects must not be stored.
+        is_private: whether lines that are not JSON objects must not be stored.
 
     Raises:
         UnreadableError: see `read_rows`.

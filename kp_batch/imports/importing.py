@@ -98,7 +98,7 @@ def import_traces(
                     "another format"
                 )
             if plan.is_empty(store):
-                return plan.nothing_done(store)
+                return plan.unchanged_result(store)
         with target.alone() as opened:
             create_store(opened)
             with opened_store(opened) as store:
@@ -149,14 +149,14 @@ class _Plan:
         return {path: self.source.inputs[path] for path in changed}
 
     @property
-    def is_all_anew(self) -> bool:
+    def rebuilds_all(self) -> bool:
         """Whether all traces must be built again."""
         made = self.state.importer, self.state.rules
         return bool(self.state.format) and made != (IMPORTER, self.rules.as_json())
 
     def is_empty(self, store: RecordStore | None) -> bool:
         """Whether there is nothing to do, so the archive need not be locked."""
-        if not store or self.new or self.is_all_anew or self.state.unreadable_folders:
+        if not store or self.new or self.rebuilds_all or self.state.unreadable_folders:
             return False
         is_due = store.expired(before(_SKIPPED_FOR)) or self.overdue(store)
         return is_done(self.archive, self.state.number) and not is_due
@@ -183,7 +183,7 @@ class _Plan:
         first = max(ids.values(), default=0) + 1
         return ids | {path: first + x for x, path in enumerate(sorted(paths.keys() - ids.keys()))}
 
-    def nothing_done(self, store: RecordStore | None) -> Imported:
+    def unchanged_result(self, store: RecordStore | None) -> Imported:
         """Return the result of an import that reads nothing."""
         return Imported(
             files=len(self.source.inputs),
@@ -222,7 +222,7 @@ class _Import:
         unresolved = self._checked()
         expired = before(_SKIPPED_FOR)
         return replace(
-            plan.nothing_done(store),
+            plan.unchanged_result(store),
             traces=taken.traces,
             files_read=len(plan.new),
             refused=dict(taken.refusals.refused),
@@ -251,9 +251,9 @@ class _Import:
     def _kept_bytes(self) -> int:
         """The size of the records of units that are rebuilt though nothing new of them is read."""
         plan = self._plan
-        if is_done(plan.archive, plan.state.number) and not plan.is_all_anew:
+        if is_done(plan.archive, plan.state.number) and not plan.rebuilds_all:
             return 0
-        first = 0 if plan.is_all_anew else plan.state.number
+        first = 0 if plan.rebuilds_all else plan.state.number
         query = "SELECT coalesce(sum(bytes), 0) FROM units WHERE number >= ?"
         return int(self._store.values(query, first)[0])
 
@@ -314,7 +314,7 @@ class _Import:
     def _touched(self, read: set[int]) -> Iterator[str]:
         """Yield the units to build even if nothing new of them was read, each once."""
         plan, store = self._plan, self._store
-        if plan.is_all_anew:
+        if plan.rebuilds_all:
             yield from store.values("SELECT name FROM units")
             return
         names = {*plan.overdue(store)}
@@ -337,7 +337,7 @@ class _Import:
             KpBatchError: the rules leave something open, or a limit is exceeded.
         """
         plan, taken = self._plan, self._change.taken
-        if plan.is_all_anew or not plan.state.format:
+        if plan.rebuilds_all or not plan.state.format:
             _check_names(plan.rules, taken)
         if not taken.traces:
             check_rules_decide(plan.form, plan.rules, taken.refusals.refused)

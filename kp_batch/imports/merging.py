@@ -50,7 +50,7 @@ class Merge:
         for file in {**files, **new_by_file}:
             records += self._of_file(files.get(file, {}), new_by_file.get(file))
         if self.gone or self.forgotten:
-            records = [x for x in records if x.file not in self.gone and not self._is_out(x)]
+            records = [x for x in records if x.file not in self.gone and not self._is_forgotten(x)]
         result = _limited(sorted(records))
         if result.is_too_large and is_session(name) and new_by_file:
             # Its turns stay whole, as they were: with more lines, some would be cut off.
@@ -75,7 +75,7 @@ class Merge:
     def _is_read(self, before: "_Contents") -> bool:
         return any(record.file in self.read for record in before.values())
 
-    def _is_out(self, record: Record) -> bool:
+    def _is_forgotten(self, record: Record) -> bool:
         """Whether the content of a record is forgotten."""
         if not self.forgotten or record.content is None:
             return False

@@ -345,7 +345,7 @@ def _done(number: int) -> bytes:
     return b"%d\n" % number
 
 
-def holds(archive: str, ids: Collection[str]) -> bool | None:
+def has_records_of(archive: str, ids: Collection[str]) -> bool | None:
     """Whether an archive has records of any of these traces; False if none was imported.
 
     None if that is unknown: the archive is missing, unreadable, or in a bucket, whose records are

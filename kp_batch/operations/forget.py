@@ -15,7 +15,7 @@ from polars.exceptions import PanicException
 from kp_batch.duck import read_parquet, statement
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.files import sync, sync_names
-from kp_batch.imports.store import holds
+from kp_batch.imports.store import has_records_of
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
 from kp_batch.operations.vacuum import (
@@ -117,7 +117,7 @@ def forget(
         else _forget(warehouse, ids, note, unseen_too=unseen_too)
     )
     # Imported archives may still contain the traces, for other warehouses.
-    answers = {name: holds(name, ids) for name in last_config(warehouse).archive}
+    answers = {name: has_records_of(name, ids) for name in last_config(warehouse).archive}
     if not result.reason:
         result = result.ended("done" if result.has_work or result.finishes else "nothing_to_do")
     return replace(

@@ -69,7 +69,7 @@ def confidence() -> pl.Expr:
 
 
 def counts() -> list[pl.Expr]:
-    """The counts in the formulas.
+    """The counts that the formulas use.
 
     Takes a frame of `ROWS`. Returns the Int64 columns n_steps, n_types (distinct step types),
     n_thoughts, n_recoveries, n_tool_steps (steps with a tool) and n_tools (distinct names of tools,

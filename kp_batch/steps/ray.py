@@ -28,11 +28,11 @@ from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
 from kp_batch.warehouse.layout import make_folder
 
-_PATIENCE_S = 5.0  # to wait for a cluster's answer
-_NODE_PATIENCE_S = 120.0  # to wait for a node's answer: a worker starts, and imports what it needs
+_ANSWER_TIMEOUT_S = 5.0  # to wait for a cluster's answer
+_NODE_TIMEOUT_S = 120.0  # for a node's answer: a worker starts, and imports what it needs
 _PRIVATE = "kp-ray-"  # in the paths of a cluster that belongs to one run
 _SHORT = 25  # letters of the path of Ray's temporary folder
-_TRIES = 3  # attempts at a part whose worker dies
+_ATTEMPTS = 3  # attempts at a part whose worker dies
 _OF_PART = 300  # characters of a part in a message
 _MESSAGES = "kp_messages"  # the attribute of a part's error that holds the part's log records
 _DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  # decide bits
@@ -40,7 +40,7 @@ _DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  #
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_task_oom_retries": str(_TRIES - 1),  # the default is to retry for ever
+    "RAY_task_oom_retries": str(_ATTEMPTS - 1),  # the default is to retry for ever
 }
 _LOG = StreamHandler(sys.__stderr__)  # for messages that are not for the user
 
@@ -97,7 +97,7 @@ def _ray() -> Generator[Any]:
 def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
     try:
         if config.workers is None:
-            _knock(config.ray)
+            _check_address(config.ray)
         # The workers look for modules in the folder that is current now: it may hold a polars.py.
         with chdir(folder), _inherited(_share_of(config)):
             ray.init(**_settings(config, folder))
@@ -105,14 +105,14 @@ def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
         raise WorkerError(f"Ray does not start: {one_line(str(error))}") from error
 
 
-def _knock(address: str | None) -> None:
+def _check_address(address: str | None) -> None:
     """Check that somebody answers at an address: Ray itself would wait for minutes."""
     if address in (None, "auto"):
         return
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
         raise ValueError(f"an address is HOST:PORT, or auto, got {address!r}")
-    socket.create_connection((host.strip("[]"), int(port)), _PATIENCE_S).close()
+    socket.create_connection((host.strip("[]"), int(port)), _ANSWER_TIMEOUT_S).close()
 
 
 def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
@@ -212,9 +212,9 @@ def check_node(ray: Any, node: Mapping[str, Any], answer: Any) -> None:
             f"{name} belongs to another run's --ray N; start a cluster: ray start --head"
         )
     try:
-        versions, lacking = ray.get(answer, timeout=_NODE_PATIENCE_S)
+        versions, lacking = ray.get(answer, timeout=_NODE_TIMEOUT_S)
     except ray.exceptions.GetTimeoutError as error:
-        message = f"{name} did not answer within {_NODE_PATIENCE_S:.0f} s; look at that machine"
+        message = f"{name} did not answer within {_NODE_TIMEOUT_S:.0f} s; look at that machine"
         raise WorkerError(message) from error
     except ray.exceptions.RayError as error:
         raise WorkerError(
@@ -240,7 +240,7 @@ def local_versions() -> str:
 
 
 @dataclass(frozen=True)
-class Done:
+class PartResult:
     """The result of a part, its log records, and its traffic with object stores."""
 
     result: Any
@@ -248,7 +248,7 @@ class Done:
     traffic: Traffic
 
 
-def run_part(common: Any, part: object) -> Done:
+def run_part(common: Any, part: object) -> PartResult:
     """Do one part in a worker."""
     step, args, kwargs, folder = common
     os.chdir(folder)  # because paths may be relative
@@ -256,7 +256,7 @@ def run_part(common: Any, part: object) -> Done:
         try:
             with counted() as traffic:
                 result = step(part, *args, **kwargs)
-            return Done(result, messages, traffic)
+            return PartResult(result, messages, traffic)
         except PanicException as panic:  # it is no Exception, and would end the worker
             error: Exception = RuntimeError(f"PanicException: {panic}")
         except Exception as fault:  # noqa: BLE001 (it is raised below)
@@ -292,7 +292,7 @@ class RayExecutor:
             return
         with self._explained(step.name):
             common = self.ray.put((step, args, kwargs, str(Path.cwd())))
-            needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
+            needs = {"name": step.name, "max_retries": _ATTEMPTS - 1, **self._needs(step)}
             task = self.ray.remote(run_part).options(**needs)
 
         def begin(part: T) -> tuple[T, Any]:
@@ -319,7 +319,7 @@ class RayExecutor:
         gpus = int(bool(with_gpu))
         return {"num_cpus": 1, "num_gpus": gpus, "memory": min(step.memory, memory)}
 
-    def _result(self, step: str, part: object, reference: Any) -> Done:
+    def _result(self, step: str, part: object, reference: Any) -> PartResult:
         errors = self.ray.exceptions
         try:
             with self._explained(step, errors.RayTaskError, *_lost(errors)):
@@ -330,7 +330,7 @@ class RayExecutor:
         except _lost(errors) as error:
             lack = " for lack of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
-                f"{step} lost its worker {_TRIES} times{lack}, with "
+                f"{step} lost its worker {_ATTEMPTS} times{lack}, with "
                 f"{shortened(one_line(repr(part)), _OF_PART)}; give the nodes more memory, or "
                 "check that part"
             ) from error

@@ -24,7 +24,7 @@ from kp_batch.imports import change, forgetting
 from kp_batch.imports.change import Forgotten
 from kp_batch.imports.forgetting import forget
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.store import STORE, holds
+from kp_batch.imports.store import STORE, has_records_of
 from kp_batch.imports.summary import Imported
 from kp_batch.operations.forget import forget as forget_traces
 from kp_batch.operations.forget import forgotten_text
@@ -333,7 +333,7 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
     )
     forget(archive, ids=["kp:trace:a"])
     assert forget_traces(tmp_path / "warehouse", ["kp:trace:a"]).archives == ()
-    assert holds(str(tmp_path), ["kp:trace:a"]) is False
+    assert has_records_of(str(tmp_path), ["kp:trace:a"]) is False
 
 
 @pytest.mark.telling

@@ -131,7 +131,7 @@ def own_question_in(payload: object) -> str:
 
 
 def question_in(payload: object) -> str:
-    """As `objective_in`; a payload without messages or a usual place is all the question."""
+    """Return the question as `objective_in`; without messages, all of a payload as text."""
     value = bare_arguments(parse_json(payload))
     is_known = value in _NOTHING or _messages(value, ANY)
     return objective_in(value) or ("" if is_known else as_text(value))

@@ -61,7 +61,7 @@ class Transcript:
     def add_conversation(self, messages: Iterable[Message]) -> None:
         """Add a conversation in which nothing is repeated."""
         messages = [*messages]
-        self._heed(messages)
+        self._add_system(messages)
         for message in messages:
             if message.role == "assistant":
                 self.add_answer(message)
@@ -94,7 +94,7 @@ class Transcript:
     def add_prompt(self, messages: Iterable[Message]) -> None:
         """Add the new user messages and tool results in the input of a model's call."""
         messages = [*messages]
-        self._heed(messages)
+        self._add_system(messages)
         if self._has_question and (before := self._said_before(messages)):
             self._remember(before)
         users: dict[str, int] = defaultdict(int)
@@ -136,7 +136,7 @@ class Transcript:
         for step in steps:
             step["call_id"] = step["call_id"] or call_id or None
 
-    def _heed(self, messages: Iterable[Message]) -> None:
+    def _add_system(self, messages: Iterable[Message]) -> None:
         """Add the system message, unless there was one before."""
         if not self.system:
             self.system = joined([each.text for each in messages if each.role == "system"])

@@ -50,7 +50,7 @@ _DIALECTS = (
 def read(span: OtelSpan) -> SpanParts:
     """Read a span in the dialects that its names belong to."""
     parts, is_repeated = SpanParts(), False
-    for dialect in _spoken(span.families):
+    for dialect in _dialects_of(span.families):
         is_repeated = is_repeated or dialect.is_repeated(span)
         if not _is_whole(parts.content):
             parts.content = _joined(parts.content, dialect.content(span))
@@ -64,7 +64,7 @@ def read(span: OtelSpan) -> SpanParts:
 
 
 @lru_cache(maxsize=1 << 10)  # most spans have the same few
-def _spoken(families: frozenset[str]) -> Sequence[Dialect]:
+def _dialects_of(families: frozenset[str]) -> Sequence[Dialect]:
     """Return the dialects that names of these families may belong to."""
     return [dialect for dialect in _DIALECTS if any(_is_of(each, dialect) for each in families)]
 
