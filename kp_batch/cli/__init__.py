@@ -75,7 +75,7 @@ def kp_batch() -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit status."""
-    # Without the documentation in code there is no help.
+    # Help needs docstrings, which -OO removes.
     if sys.flags.optimize > 1 and os.environ.pop("PYTHONOPTIMIZE", None):
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the same command again)
     # NumPy's threads wait for their first work in a loop of 2**26 turns: 100 ms of a small run.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _STDOUT = "-"
 _STREAM = re.compile("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])")
-_LINKS = 40  # that are followed at the most, as in Linux
+_LINKS = 40  # the most links to follow, as in Linux
 _ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
 
 

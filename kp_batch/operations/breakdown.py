@@ -8,9 +8,9 @@ from kp_batch.text import count_of, shortened
 
 _NAME, _FINGERPRINT = 30, 60  # characters
 _WHEN = {
-    "single_thought": "its only step is a thought: 0.1, whatever the composite",
+    "single_thought": "its only step is a thought: always 0.1",
     "recovery_bonus": "more than 2 error recoveries, and success",
-    "low_diversity_penalty": "tools, and at most 1 distinct one",
+    "low_diversity_penalty": "all tool steps use one tool",
 }
 
 

@@ -41,7 +41,7 @@ SHOWN_MOVERS = 10
 # Ten files of shown movers have up to 2.5 GiB, half a minute of a disk or a network; those of the
 # other 90, up to 1.4 GiB.
 MAX_SHOWN_FILE_BYTES, MAX_OTHER_FILE_BYTES = 256 << 20, 16 << 20
-_DOMAINS = 50  # shown at the most
+_DOMAINS = 50  # shown
 # Readers who compare samples ask whether a difference is chance.
 _MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
 _LINE = 120  # characters
@@ -141,7 +141,7 @@ def compare(
     Args:
         warehouse: the folder of the tables.
         before: the earlier run, by a name for `find_runs`, or `candidate`.
-        after: the later run, likewise.
+        after: the later run; see `before`.
         force: compare even if encoders or formulas differ.
         take_crossed: takes the traces that crossed the threshold: rows of `crossed` in compare.sql.
 
@@ -156,7 +156,7 @@ def compare(
             f"runs {old.run.run_id} and {new.run.run_id} are not comparable: their formulas or "
             f"encoders differ ({reasons}); --force compares them anyway"
         )
-    # Facts of the candidate are those that are published, and more.
+    # The facts of the candidate include the published ones.
     candidate = next((x.tables for x in (old, new) if x.tables.is_candidate), now)
     return compare_tables(old, new, candidate, take_crossed)
 

@@ -17,8 +17,8 @@ from kp_batch.errors import EncoderError, WarehouseError
 from kp_batch.operations.compare import score_changes
 from kp_batch.operations.explanation import Explanation, ScoreChanges
 from kp_batch.operations.neighbours import (
-    Content,
     Row,
+    TraceContent,
     TracesMet,
     cache_hits,
     met_row,
@@ -128,7 +128,7 @@ def _same_objective(snapshot: OpenSnapshot, row: Row) -> int:
     return int(others)
 
 
-def _is_cut(encoder_id: str, own: Content) -> bool | None:
+def _is_cut(encoder_id: str, own: TraceContent) -> bool | None:
     """Whether the encoder read only the beginning of the text; None if unknown."""
     if own.facts is None or not encoder_id.startswith("minilm-"):
         return None

@@ -13,7 +13,7 @@ from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.errors import UNREAD, Unread
 from kp_batch.html import Displayed
 from kp_batch.operations.breakdown import breakdown_table
-from kp_batch.operations.neighbours import Step, TracesMet
+from kp_batch.operations.neighbours import StepSummary, TracesMet
 from kp_batch.operations.warehouse_cache import CacheContents
 from kp_batch.rendering import Facts, Head, Part, Row, SideBySide, Table, as_text
 from kp_batch.text import (
@@ -27,11 +27,11 @@ from kp_batch.text import (
 )
 from kp_batch.warehouse.author import signed
 
-_STEPS = 12  # shown at the most
+_STEPS = 12  # shown
 _LINE, _ID = 120, 45  # characters
 _LONG_LINE = 600  # characters, where lines are broken
-_RUNS = 10  # shown at the most
-_REASONS = 3  # lines a run, at the most
+_RUNS = 10  # shown
+_REASONS = 3  # lines of each run
 
 
 _PARTS = ("from_facts", "from_novelty", "from_weights", "from_overrides")
@@ -62,7 +62,7 @@ class Explanation(Displayed):
     unread: Unread | None  # why the following two are null
     objective: str | None
     same_objective: int  # how many other traces have the same
-    steps: tuple[Step, ...] | None
+    steps: tuple[StepSummary, ...] | None
     is_cut: bool | None  # whether its encoder reads the text's beginning alone; null: not known
     counts: Counts
     breakdown: Breakdown
@@ -76,7 +76,7 @@ class Explanation(Displayed):
     max_similarity: float | None  # null where the cache was empty
     cache: CacheContents | None  # null without an encoder
     neighbours: TracesMet
-    neighbours_caveat: str | None  # why there are none, or why they are not those that it met
+    neighbours_caveat: str | None  # why there are none, or why they differ from those of the run
     history: ScoreChanges  # the last run that changed it first
     run_id: str  # of the run that last scored it
 
@@ -141,7 +141,7 @@ def _facts(result: Explanation, room: int) -> Iterator[tuple[str, str]]:
         yield "text", "longer than its encoder's window, which reads its beginning alone"
 
 
-def _step_text(step: Step, room: int) -> str:
+def _step_text(step: StepSummary, room: int) -> str:
     tool = "" if step.tool is None else " " + (shortened(step.tool, 30) or '""')
     kind = f"{step.type}{tool}"
     return f"{kind}: {shortened(one_line(step.content), max(room - len(kind) - 2, 20))}"

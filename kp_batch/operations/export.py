@@ -108,7 +108,7 @@ class SelectedTrace(NamedTuple):
 
 
 @dataclass
-class Skipped:
+class SkippedTraces:
     """Counts the selected traces that are not exported, and names the files that lack them."""
 
     private: int = 0
@@ -257,9 +257,11 @@ def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def _stage(selected: Path, count: int, path: Path, form: ExportFormat, *, private: bool) -> Skipped:
+def _stage(
+    selected: Path, count: int, path: Path, form: ExportFormat, *, private: bool
+) -> SkippedTraces:
     """Write the traces that can be read again to a file, and return those that cannot."""
-    skipped, schema = Skipped(), pl.Schema({**_KEY, **form.schema})
+    skipped, schema = SkippedTraces(), pl.Schema({**_KEY, **form.schema})
     key = attrgetter(*_KEY)
     with (
         pq.ParquetWriter(path, arrow_schema(schema), compression="lz4") as writer,

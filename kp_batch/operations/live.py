@@ -24,7 +24,7 @@ from kp_batch.errors import SettingError, TraceError
 from kp_batch.forked import refuse_forked
 from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.novelty.resemblance import Similar, most_similar, similar_row
-from kp_batch.operations.live_cache import Entry, Group, LiveCache
+from kp_batch.operations.live_cache import Group, LiveCache, SessionTrace
 from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
 from kp_batch.operations.warehouse_cache import PublishedCaches
 from kp_batch.scoring.facts import with_facts
@@ -195,7 +195,7 @@ class Session:
 
     def _meet(
         self, facts: pl.DataFrame, moment: datetime, trace_id: str
-    ) -> tuple[Entry, Neighbours]:
+    ) -> tuple[SessionTrace, Neighbours]:
         """Compare a trace with its cache at this moment, or at its old place."""
         known, cache = self._place_of(trace_id), self._cache(facts)
         place, time = (known.place, known.created_at) if known else (self._came, moment)
@@ -208,14 +208,14 @@ class Session:
         [nearby] = most_similar([vector], cached, _NEIGHBOURS)
         similar = Similar(similar_row(time, vars(met[row]), each) for row, each in nearby.nearest)
         domain, group = facts.item(0, "task_domain"), self._group(facts)
-        entry = Entry(place, time, trace_id, domain, digest, vector, group)
+        entry = SessionTrace(place, time, trace_id, domain, digest, vector, group)
         return entry, (nearby.max_similarity, similar)
 
     def _vector(self, text: str) -> Float32s:
         """Return the vector of a text; without an encoder, a zero vector."""
         return unit(self._encoder.encode([text])[0]) if self._encoder else np.zeros(1, np.float32)
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: SessionTrace) -> None:
         """Put a trace into its cache, at its place."""
         if before := self._place_of(entry.trace_id):
             self._caches[before.group].came.remove(before)
@@ -227,7 +227,7 @@ class Session:
             if self._known.get(gone.trace_id) is gone:
                 del self._known[gone.trace_id]
 
-    def _place_of(self, trace_id: str) -> Entry | None:
+    def _place_of(self, trace_id: str) -> SessionTrace | None:
         """Return the earlier trace of this id, if its cache still holds it."""
         known = self._known.get(trace_id)
         return known if known and self._caches[known.group].has(known) else None
@@ -243,17 +243,17 @@ class Session:
             self._caches[group] = LiveCache(self._settings, before)
         return self._caches[group]
 
-    def _entries_before(self, facts: pl.DataFrame, group: Group) -> Iterator[Entry]:
+    def _entries_before(self, facts: pl.DataFrame, group: Group) -> Iterator[SessionTrace]:
         if self._published and self._encoder:
             rows, vectors = self._published.load(facts, self._encoder.encoder_id)
             columns = rows.select("created_at", "trace_id", "task_domain", "text_hash").rows()
             for place, (row, vector) in enumerate(zip(columns, vectors, strict=True), -len(rows)):
                 created_at, trace_id, domain, digest = row
-                yield Entry(place, created_at, trace_id, domain, digest, vector, group)
+                yield SessionTrace(place, created_at, trace_id, domain, digest, vector, group)
 
     def _forget(self) -> None:
         self._caches = {group: replace(cache, came=[]) for group, cache in self._caches.items()}
-        self._known: dict[str, Entry] = {}
+        self._known: dict[str, SessionTrace] = {}
         self._came = 0
         self._last: datetime | None = None
 

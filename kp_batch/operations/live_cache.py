@@ -18,7 +18,7 @@ Group = tuple[str | None, ...]  # the values that tell one cache from others
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class SessionTrace:
     """A trace of a session."""
 
     place: int  # among all traces of the session, in any cache; below 0: before the session
@@ -30,7 +30,7 @@ class Entry:
     group: Group  # the group of its cache
 
 
-Known = Mapping[str, Entry]  # the traces of a session that have ids
+Known = Mapping[str, SessionTrace]  # the traces of a session that have ids
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,17 @@ class LiveCache:
     """
 
     settings: CacheSettings
-    before: Sequence[Entry] = ()
-    came: list[Entry] = field(default_factory=list[Entry])
+    before: Sequence[SessionTrace] = ()
+    came: list[SessionTrace] = field(default_factory=list[SessionTrace])
 
     @property
     def newest(self) -> datetime | None:
         """The time of the last trace before the session; None if there was none."""
         return self.before[-1].created_at if self.before else None
 
-    def traces_at(self, place: int, time: datetime, trace_id: str, known: Known) -> list[Entry]:
+    def traces_at(
+        self, place: int, time: datetime, trace_id: str, known: Known
+    ) -> list[SessionTrace]:
         """Return its traces when the trace of a place came, the oldest first, without that trace.
 
         Args:
@@ -63,7 +65,7 @@ class LiveCache:
             known: traces by id. An older trace does not count once its id came again, in any cache.
         """
         earlier = self.came[: bisect_left(self.came, place, key=_place)]
-        entries, ids = list[Entry](), {trace_id} - {""}
+        entries, ids = list[SessionTrace](), {trace_id} - {""}
         for entry in chain(reversed(earlier), reversed(self.before)):
             if len(entries) == self.settings.size or self._has_expired(entry, time):
                 break
@@ -73,14 +75,14 @@ class LiveCache:
             ids |= {entry.trace_id} - {""}
         return entries[::-1]
 
-    def _has_expired(self, entry: Entry, time: datetime) -> bool:
+    def _has_expired(self, entry: SessionTrace, time: datetime) -> bool:
         return self.settings.ttl is not None and time - entry.created_at >= self.settings.ttl
 
-    def has(self, entry: Entry) -> bool:
+    def has(self, entry: SessionTrace) -> bool:
         """Whether it holds a trace now."""
         return any(entry is each for each in self.came[-self.settings.size :])
 
-    def add(self, entry: Entry) -> list[Entry]:
+    def add(self, entry: SessionTrace) -> list[SessionTrace]:
         """Add a trace at its place, and return the traces that are no longer needed."""
         insort(self.came, entry, key=_place)
         gone = self.came[: -2 * self.settings.size]
@@ -88,5 +90,5 @@ class LiveCache:
         return gone
 
 
-def _place(entry: Entry) -> int:
+def _place(entry: SessionTrace) -> int:
     return entry.place

@@ -36,7 +36,7 @@ Row = Mapping[str, Any]  # by column
 
 
 @dataclass(frozen=True)
-class Step:
+class StepSummary:
     """A step in short."""
 
     type: str
@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Content:
+class TraceContent:
     """The content of a trace, if it can be read again."""
 
     row: int | None = None  # of its file
@@ -53,13 +53,13 @@ class Content:
     unread: Unread | None = None
 
     @property
-    def steps(self) -> tuple[Step, ...] | None:
+    def steps(self) -> tuple[StepSummary, ...] | None:
         """The steps in short."""
         if self.facts is None:
             return None
         columns = (self.facts[name] for name in ("step_types", "step_tools", "step_contents"))
         return tuple(
-            Step(kind, tool, (content or "")[:_CONTENT])
+            StepSummary(kind, tool, (content or "")[:_CONTENT])
             for kind, tool, content in zip(*columns, strict=True)
         )
 
@@ -109,7 +109,7 @@ def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
 
 
 def met_row(
-    row: Row, other: Row, similarity: float, own: Content, content: Content
+    row: Row, other: Row, similarity: float, own: TraceContent, content: TraceContent
 ) -> dict[str, Any]:
     """Return the row of `TracesMet` for two traces, from their rows of `scores` and contents."""
     own_text, text = diff_contents(own, content)
@@ -142,7 +142,9 @@ def _caveat(row: Row, nearby: Nearby) -> str | None:
     return None
 
 
-def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> dict[str, Content]:
+def read_contents(
+    snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]
+) -> dict[str, TraceContent]:
     """Read a trace and others again, by trace_id; the others only from files of limited size."""
     traces = pl.DataFrame([{name: row[name] for name in _LOCATED_BY} for row in (trace, *others)])
     snapshot.connection.register("traces", traces.to_arrow())
@@ -150,17 +152,17 @@ def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> 
     snapshot.connection.unregister("traces")
     own = [location for location in locations if location.trace_id == trace["trace_id"]]
     rest = [location for location in locations if location.trace_id != trace["trace_id"]]
-    contents: dict[str, Content] = {}
+    contents: dict[str, TraceContent] = {}
     for location, content in chain(reread(own), reread(rest, most_bytes=_MOST_BYTES)):
         if isinstance(content, str):
-            contents[location.trace_id] = Content(unread=content)
+            contents[location.trace_id] = TraceContent(unread=content)
         else:
             facts = with_facts(rows_from_objects("", [(0, content)]), reasons())
-            contents[location.trace_id] = Content(location.row, facts.row(0, named=True))
+            contents[location.trace_id] = TraceContent(location.row, facts.row(0, named=True))
     return contents
 
 
-def diff_contents(own: Content, other: Content) -> tuple[Spans | None, Spans | None]:
+def diff_contents(own: TraceContent, other: TraceContent) -> tuple[Spans | None, Spans | None]:
     """Return both texts, from shortly before their first difference; None if one is unread."""
     if own.facts is None or other.facts is None:
         return None, None

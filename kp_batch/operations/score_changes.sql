@@ -26,8 +26,7 @@ steps AS (
     FROM before_scores AS a
     JOIN $after_scores AS b USING (trace_id)
 )
--- A single thought's score is 0.1 whatever its composite: on either side of that, nothing of the
--- change comes from the composite.
+-- A single thought always scores 0.1, so nothing of a change to or from one comes from the composite.
 SELECT
     trace_id,
     task_domain,

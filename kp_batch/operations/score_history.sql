@@ -1,4 +1,4 @@
--- The scores that a trace had, the last one first, and what moved each since the one before.
+-- The scores that a trace had, the newest first, and what changed each since the one before.
 -- Given: the table kept (number and files: each kept run's, of the trace's day) and the variable
 -- trace_id; in SQL: rows (of all these files, with the column filename), profiles (of all these
 -- runs) and changes (see score_changes.sql, over the following ones).

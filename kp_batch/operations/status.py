@@ -36,7 +36,7 @@ from kp_batch.warehouse.run_result import GOOD, RunResult, later
 _ATTEMPTS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "check how the last run ended, and whether the nightly job starts"
 _DRY = "check whether the archive still receives traces, and whether runs reject them"
-_SKEW_S = 300.0  # by which the clocks of two machines may differ
+_SKEW_S = 300.0  # the tolerated difference between the clocks of two machines
 TIMEOUT_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # For a warehouse without last-run.json, of an earlier kp_batch or a copy.
 _LAST_DONE = """

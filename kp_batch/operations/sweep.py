@@ -50,7 +50,7 @@ _SWEPT = ("task_domain", "novelty", "score", "current_score", "recorded_score")
 
 
 @dataclass(frozen=True)
-class Grouping:
+class CacheGrouping:
     """A way to group traces by cache, and the caches to replay with it."""
 
     cache_by: tuple[str, ...]  # see `parse_cache_by`
@@ -102,14 +102,14 @@ def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noq
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, variants=Variants.of(variants))
 
 
-def _groupings(config: RescoreConfig, values: SweepValues) -> list[Grouping]:
+def _groupings(config: RescoreConfig, values: SweepValues) -> list[CacheGrouping]:
     """Return all combinations, and the current one; settings left out are the current ones."""
     current = CacheSettings(config.cache_size, config.ttl)
-    own = Grouping(config.cache_by, {current: {config.threshold}}, current)
+    own = CacheGrouping(config.cache_by, {current: {config.threshold}}, current)
     groupings = {config.cache_by: own}
     sizes, ttls = values.cache_size or [config.cache_size], values.ttl or [config.ttl]
     for names in values.cache_by or [config.cache_by]:
-        grouping = groupings.setdefault(names, Grouping(names, {}))
+        grouping = groupings.setdefault(names, CacheGrouping(names, {}))
         for cache in starmap(CacheSettings, product(sizes, ttls)):
             thresholds = values.threshold or [config.threshold]
             grouping.thresholds.setdefault(cache, set()).update(thresholds)
@@ -124,7 +124,7 @@ def _scorer(run: Run) -> Scorer:
     return scorer
 
 
-def _check_keys(snapshot: OpenSnapshot, groupings: Iterable[Grouping]) -> None:
+def _check_keys(snapshot: OpenSnapshot, groupings: Iterable[CacheGrouping]) -> None:
     keys = snapshot.ask("SELECT DISTINCT unnest(json_keys(path_keys)) FROM published.files")
     check_cache_by(
         {name for grouping in groupings for name in grouping.cache_by}, set(keys.to_series())
@@ -132,7 +132,7 @@ def _check_keys(snapshot: OpenSnapshot, groupings: Iterable[Grouping]) -> None:
 
 
 def _replayed(
-    run: Run, snapshot: OpenSnapshot, scorer: Scorer, grouping: Grouping, bar: Progress
+    run: Run, snapshot: OpenSnapshot, scorer: Scorer, grouping: CacheGrouping, bar: Progress
 ) -> Generator[Path]:
     """Replay all traces with each cache, and yield files of `_SWEPT` and `cache`, its number."""
     run.staging.make()
@@ -160,7 +160,7 @@ def _replayed(
 def sweep_span(
     span: ReplaySpan,
     /,
-    grouping: Grouping,
+    grouping: CacheGrouping,
     profiles: ProfileVersions,
     folder: Path,
     staging: Staging,
@@ -215,7 +215,7 @@ def _novelties(
 
 
 def _variants(
-    run: Run, snapshot: OpenSnapshot, files: Iterable[Path], grouping: Grouping
+    run: Run, snapshot: OpenSnapshot, files: Iterable[Path], grouping: CacheGrouping
 ) -> Iterator[dict[str, Any]]:
     """Compare the scores with each cache and threshold with the current ones, by domain."""
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))

@@ -10,7 +10,7 @@ from kp_batch.html import Displayed
 from kp_batch.rendering import Head, Part, Table, as_text
 from kp_batch.text import count_of, shortened
 
-_DOMAINS = 10  # shown at the most, each a table
+_DOMAINS = 10  # shown, each as a table
 _DOMAIN = 60  # characters
 _COMBINATION = ("cache_by", "cache_size", "ttl", "threshold")
 _OUTCOME = (

@@ -8,7 +8,7 @@ from kp_batch.settings import CacheBy, CacheSize, Duration, Metavar, SettingsMod
 
 
 def _each(values: Any) -> list[Any]:
-    """The values of a setting, one of which may stand alone; a text has commas between several."""
+    """Return the values of a setting, given as one value, a list, or a text with commas."""
     several = values if isinstance(values, (list, tuple)) else [values]
     lists = [each.split(",") if isinstance(each, str) else [each] for each in several]
     return [each.strip() if isinstance(each, str) else each for own in lists for each in own]

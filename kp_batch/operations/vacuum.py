@@ -35,8 +35,8 @@ from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
 # Selects the rows that stay, in their order, with or without their JSON.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
 
-_ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
-_ROW = ("file_id", "row")  # identify a row of content, whatever files have it
+_ROWS_IN_FILE = 1_000_000  # the least number of facts: some 100 MB
+_ROW = ("file_id", "row")  # identify a row of content, in any file
 
 
 @dataclass(frozen=True)

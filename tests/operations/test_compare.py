@@ -596,7 +596,7 @@ def test_over_the_same_archive_settings_differ_and_formulas_do_not_compare_unles
             for formula, version in formulas.items():
                 patch.setitem(FORMULAS, formula, version)
             second = two.run(cache_size=cache_size, embedder=embedder)
-        refusal = rf"{first} and {second} do not compare.*--force"
+        refusal = rf"{first} and {second} are not comparable.*--force"
         with pytest.raises(KpBatchError, match=refusal) as why:
             compared(two.warehouse, first, second)
         assert difference in str(why.value)

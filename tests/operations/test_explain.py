@@ -20,7 +20,7 @@ from kp_batch.errors import WarehouseError, explain_mendable
 from kp_batch.operations.explain import explain, find_trace
 from kp_batch.operations.explanation import Explanation, ScoreChanges, explanation_text
 from kp_batch.operations.forget import forget
-from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
+from kp_batch.operations.neighbours import TraceContent, diff_contents, diff_texts
 from kp_batch.operations.preview import preview
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
@@ -424,7 +424,7 @@ def test_a_trace_is_found_whose_facts_are_gone(eight: Path) -> None:
 def test_a_text_that_another_one_begins_with_is_shown_where_it_ends() -> None:
     one = "ab " * 300
     own, other = diff_contents(
-        Content(facts={"text": one}), Content(facts={"text": f"{one}and more"})
+        TraceContent(facts={"text": one}), TraceContent(facts={"text": f"{one}and more"})
     )
     assert "".join(span.text for span in own or ()).endswith("ab ")
     assert [span.text for span in other or () if not span.shared] == ["and more"]
@@ -437,8 +437,8 @@ def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
     same: str, start: str
 ) -> None:
     own, other = diff_contents(
-        Content(facts={"text": f"{same}is one" + " word" * 200}),
-        Content(facts={"text": f"{same}was another"}),
+        TraceContent(facts={"text": f"{same}is one" + " word" * 200}),
+        TraceContent(facts={"text": f"{same}was another"}),
     )
     texts = ["".join(span.text for span in pieces or ()) for pieces in (own, other)]
     assert all(text.startswith(start) for text in texts)

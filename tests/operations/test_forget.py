@@ -263,7 +263,7 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", failing)
-        with pytest.raises(StorageError, match=r"are forgotten, but .*\(not ours\); mend that"):
+        with pytest.raises(StorageError, match=r"are forgotten, but .*\(not ours\); fix that"):
             forget(warehouse, ["kp:trace:1"])
     assert not published(warehouse).failed
     scores = tables(warehouse)["scores"]

@@ -292,7 +292,7 @@ def test_what_was_forgotten_stays_so_while_its_files_are_there(
     assert kept.readable[:2] == (first, second)
     assert kept.restorable == kept.readable[:3]
     for attempt in (rollback, plan_rollback):
-        with pytest.raises(WarehouseError, match="a kp-batch forget did not finish; run "):
+        with pytest.raises(WarehouseError, match="a kp-batch forget did not finish, and "):
             attempt(folder / "warehouse", second)
 
 

@@ -31,7 +31,7 @@ from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
-from kp_batch.operations.sweep import Grouping, sweep, sweep_span, sweep_spans
+from kp_batch.operations.sweep import CacheGrouping, sweep, sweep_span, sweep_spans
 from kp_batch.operations.sweep_result import Sweep, Variants, sweep_text
 from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.pipeline.rescore import rescore_archive
@@ -214,7 +214,7 @@ def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", length)
     rows = [row for group in groups for row in group]
     vectors = normalised(np.array([vector for _, vector in rows], dtype=np.float64))
-    grouping = Grouping((), {cache: set() for cache in caches})
+    grouping = CacheGrouping((), {cache: set() for cache in caches})
     with TemporaryDirectory() as folder:
         staging = Staging(Path(folder))
         staging.make()

@@ -1,12 +1,12 @@
 CREATE MACRO bin_of(value, bins) AS least(floor(value * bins), bins - 1);
 
-COMMENT ON MACRO bin_of IS 'The number, from 0, of the bin that a value in 0..1 falls into, of so many of equal width; 1 falls into the last.';
+COMMENT ON MACRO bin_of IS 'The number, from 0, of the bin of a value in 0..1, among this many bins of equal width; 1 is in the last bin.';
 
 CREATE MACRO score_bins(score) AS list_transform(
     range(10), lambda bin: coalesce(histogram(kp.bin_of(score, 10)::INTEGER)[bin], 0)::BIGINT
 );
 
-COMMENT ON MACRO score_bins IS 'An aggregate: how many scores fall into each of ten bins of equal width.';
+COMMENT ON MACRO score_bins IS 'An aggregate: the number of scores in each of ten bins of equal width.';
 
 CREATE MACRO score_quantiles(score) AS quantile_cont(score, [0.05, 0.25, 0.5, 0.75, 0.95]);
 

@@ -9,7 +9,7 @@ CREATE MACRO part_differences(of_a, of_b) AS {
     'low_diversity_penalty': of_b.from_low_diversity_penalty - of_a.from_low_diversity_penalty
 };
 
-COMMENT ON MACRO part_differences IS 'By how much each part of the score differs from a to b: the weighted dimensions and the overrides.';
+COMMENT ON MACRO part_differences IS 'The difference of each part of the score from a to b: the weighted dimensions and the overrides.';
 
 -- Of weight * value, so that what is left of its difference is the value's, at the mean weight.
 CREATE MACRO effects_of_weights(of_a, of_b) AS {
@@ -23,13 +23,13 @@ CREATE MACRO effects_of_weights(of_a, of_b) AS {
         * (of_a.outcome_confidence + of_b.outcome_confidence) / 2
 };
 
-COMMENT ON MACRO effects_of_weights IS 'What other weights make of the difference of each weighted dimension, at the mean of its values in a and b.';
+COMMENT ON MACRO effects_of_weights IS 'The effect of other weights on the difference of each weighted dimension, at the mean of its values in a and b.';
 
 -- To 12 decimals, which hide the noise of what does not differ; adding 0 makes 0 of -0.
 CREATE MACRO part(difference, effect) AS
     round(coalesce(difference, 0) - coalesce(effect, 0), 12) + 0.0;
 
-COMMENT ON MACRO part IS 'A part of a difference, less the effect of other weights, to 12 decimal places.';
+COMMENT ON MACRO part IS 'A part of a difference, without the effect of other weights, to 12 decimal places.';
 
 CREATE MACRO parts_of_difference(differences, effects) AS {
     'complexity': kp.part(differences.complexity, effects.complexity),
@@ -44,7 +44,7 @@ CREATE MACRO parts_of_difference(differences, effects) AS {
     'low_diversity_penalty': kp.part(differences.low_diversity_penalty, 0)
 };
 
-COMMENT ON MACRO parts_of_difference IS 'Parts that sum to a difference between scores: part_differences, less effects_of_weights; beside them what these make together.';
+COMMENT ON MACRO parts_of_difference IS 'The parts that sum to a difference of scores: part_differences without effects_of_weights, and the sum of the latter.';
 
 -- Of sums over so many rows, what the others have in the mean.
 CREATE MACRO without(sums, own, n) AS {

@@ -6,4 +6,4 @@ CREATE MACRO shows_novelty(
     AND NOT single_thought
     AND recorded_score < kp.apply_overrides(1::DOUBLE, false, recovery_bonus, low_diversity_penalty);
 
-COMMENT ON MACRO shows_novelty IS 'Whether another novelty would have given another score than the one that a live engine recorded: not for a placeholder, a single thought, a weight of 0 or a score at its bound.';
+COMMENT ON MACRO shows_novelty IS 'Whether a recorded score depends on novelty: not for a placeholder, a single thought, a weight of 0 or a score at its bound.';

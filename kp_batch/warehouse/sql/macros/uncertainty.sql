@@ -4,7 +4,7 @@ CREATE MACRO student_t(df) AS CASE WHEN df > 4 - 1e-9 THEN 1.959963984540054
     + (2.37228 + (2.82183 + (2.56858 + (1.4835 + 1.14396 / df) / df) / df) / df) / df
 END;
 
-COMMENT ON MACRO student_t IS 'The quantile 0.975 of Student''s t, by which the standard error is multiplied for a 95% interval; null below 4 degrees of freedom.';
+COMMENT ON MACRO student_t IS 'The quantile 0.975 of Student''s t, the factor of the standard error in a 95% interval; null below 4 degrees of freedom.';
 
 -- The analysis of variance of a share: the mean square between tasks, and within them.
 CREATE MACRO intraclass_correlation(between_tasks, share, traces, tasks, squares) AS CASE
@@ -21,7 +21,7 @@ CREATE MACRO intraclass_correlation(between_tasks, share, traces, tasks, squares
     ELSE 1
 END;
 
-COMMENT ON MACRO intraclass_correlation IS 'How alike the attempts at one task are in what a share counts, from 0 to 1: of the sum of hits * hits / traces over the tasks, the share, how many traces and tasks there are, and the sum of squares of the traces of each.';
+COMMENT ON MACRO intraclass_correlation IS 'How alike the attempts at one task are in what a share counts, from 0 to 1. between_tasks is the sum of hits * hits / traces over the tasks, and squares that of the squared traces.';
 
 -- Four tasks of which nothing is known pull the correlation towards 1, as few tell little of it.
 CREATE MACRO effective_traces(between_tasks, share, traces, tasks, squares) AS traces * traces / (
@@ -30,7 +30,7 @@ CREATE MACRO effective_traces(between_tasks, share, traces, tasks, squares) AS t
     ) / tasks
 );
 
-COMMENT ON MACRO effective_traces IS 'How many independent traces would know a share as well: all traces if attempts at one task have nothing in common, the effective tasks if they are alike. The parameters are those of intraclass_correlation.';
+COMMENT ON MACRO effective_traces IS 'The number of independent traces that would give a share the same precision: all traces if attempts at one task have nothing in common, the effective tasks if they are alike. The parameters are those of intraclass_correlation.';
 
 CREATE MACRO share_low(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share = 0 THEN 0 ELSE greatest(
     0, (share + t * t / (2 * n) - t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)
@@ -47,13 +47,13 @@ COMMENT ON MACRO share_high IS 'The upper end of Wilson''s interval of a share o
 -- Rounding alone makes this negative, where one side is the other.
 CREATE MACRO of_both_sides(a, b, alike) AS sqrt(abs(a * a - 2 * alike * a * b + b * b));
 
-COMMENT ON MACRO of_both_sides IS 'How far the end of a difference''s interval is from it: of how far those of both sides are, which add up as errors do that are alike by this correlation.';
+COMMENT ON MACRO of_both_sides IS 'The distance from a difference to an end of its interval, from the distances a and b of both sides, whose errors correlate by alike.';
 
 CREATE MACRO margin_of_shares(share, other_share, n, t, alike) AS kp.of_both_sides(
     share - kp.share_low(share, n, t), kp.share_high(other_share, n, t) - other_share, alike
 );
 
-COMMENT ON MACRO margin_of_shares IS 'How far the lower end of the interval of share - other_share, on the same n tasks, is below it; with the two exchanged, how far the upper end is above.';
+COMMENT ON MACRO margin_of_shares IS 'The distance from share - other_share, on the same n tasks, down to the lower end of its interval; with the two exchanged, up to the upper end.';
 
 -- Where few tasks score far from the others, a side without them seems to vary too little: the variance
 -- is at least that of sides that vary alike.
@@ -71,7 +71,7 @@ CREATE MACRO error_of_change(
     )
 );
 
-COMMENT ON MACRO error_of_change IS 'The standard error of a change of a mean: of the jackknife''s variances of the change and of the means of both sides, and the effective tasks of both.';
+COMMENT ON MACRO error_of_change IS 'The standard error of a change of a mean, from the jackknife''s variances of the change and of both means, and the effective tasks of both sides.';
 
 -- Where nothing varies but by rounding, nothing is known of how much a change may.
 CREATE MACRO degrees_of_change(
@@ -89,7 +89,7 @@ CREATE MACRO degrees_of_change(
     )
 END;
 
-COMMENT ON MACRO degrees_of_change IS 'The degrees of freedom of a change of a mean: Welch''s, but no more than the tasks of both sides have; null below 5 effective tasks on either side, and where nothing varies but the means differ.';
+COMMENT ON MACRO degrees_of_change IS 'The degrees of freedom of a change of a mean: Welch''s, but at most the tasks of both sides. Null below 5 effective tasks on either side, and if nothing varies but the means differ.';
 
 -- Hill's algorithm 395, of y = (df - 0.5) * ln(1 + t * t / df).
 CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
@@ -99,7 +99,7 @@ CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
     ) / (48 * (df - 0.5) * (df - 0.5))
 );
 
-COMMENT ON MACRO normal_deviate IS 'The standard normal deviate that is as unlikely as a value t of Student''s with df degrees of freedom, 4 or more; y is (df - 0.5) * ln(1 + t * t / df).';
+COMMENT ON MACRO normal_deviate IS 'The standard normal deviate that is as unlikely as a value t of Student''s distribution with df degrees of freedom, 4 or more; y is (df - 0.5) * ln(1 + t * t / df).';
 
 -- Abramowitz and Stegun, 7.1.26.
 CREATE MACRO two_sided(deviate) AS exp(-deviate * deviate / 2) / (1 + 0.23164189 * deviate) * (
@@ -111,9 +111,9 @@ CREATE MACRO two_sided(deviate) AS exp(-deviate * deviate / 2) / (1 + 0.23164189
     ) / (1 + 0.23164189 * deviate)
 );
 
-COMMENT ON MACRO two_sided IS 'How likely a standard normal value is further from 0, to either side, than this deviate.';
+COMMENT ON MACRO two_sided IS 'The probability that a standard normal value is further from 0, on either side, than this deviate.';
 
 CREATE MACRO number_of_period(period, begins) AS
     date_diff(period, DATE '2000-01-03', begins);
 
-COMMENT ON MACRO number_of_period IS 'The number of the period that begins on a day: one more for each that follows.';
+COMMENT ON MACRO number_of_period IS 'The number of the period that begins on a day; each next period adds one.';

@@ -59,4 +59,4 @@ SELECT
     ) END AS adjusted_p_value
 FROM ranked;
 
-COMMENT ON MACRO TABLE intervals_of_changes IS 'What are the changes of a table of sums, with their intervals and p-values? A row of the table is a period: traces, their total, tasks, and sums over the tasks: squares (n * n) and shifts (the squared change of the mean without the task); the same of the four periods before, named _before; tasks_of_both, squares_of_both, shifts_of_both; and asked_together: Holm corrects over the rows that have the same. changes_by and the report ask this one.';
+COMMENT ON MACRO TABLE intervals_of_changes IS 'What are the changes in a table of sums, with their intervals and p-values? A row of the table is a period, with traces, their total, tasks, and sums over the tasks: squares (n * n) and shifts (the squared change of the mean without the task). It has the same of the four periods before, named _before; tasks_of_both, squares_of_both, shifts_of_both; and asked_together: Holm''s method corrects over the rows with equal values of it. changes_by and the report use this one.';

@@ -51,4 +51,4 @@ SELECT
     END AS high
 FROM of_both;
 
-COMMENT ON MACRO TABLE intervals_of_means IS 'What are the means of a table of sums, with their intervals? A row of the table is a key and a measure: traces, their total, tasks; and sums over the tasks: squares (n * n), between_tasks (total * total / n) and shift_squares (the squared change of the mean without the task). Overconfidence needs the rows of success and confidence, too. means_by and the report ask this one.';
+COMMENT ON MACRO TABLE intervals_of_means IS 'What are the means in a table of sums, with their intervals? A row of the table is a key and a measure, with traces, their total, tasks, and sums over the tasks: squares (n * n), between_tasks (total * total / n) and shift_squares (the squared change of the mean without the task). Overconfidence also needs the rows of success and confidence. means_by and the report use this one.';

@@ -98,4 +98,4 @@ LEFT JOIN (
 ) AS differences USING (key, number)
 LEFT JOIN effects ON (effects.key, effects.number) = (differences.key, differences.number);
 
-COMMENT ON MACRO TABLE parts_of_changes IS 'What is a change in score made of, as in changes_by, by the hashes of the keys and the number of the period?';
+COMMENT ON MACRO TABLE parts_of_changes IS 'Which parts does a change in score have, as in changes_by, by the hashes of the keys and the number of the period?';

@@ -35,4 +35,4 @@ JOIN (
     GROUP BY key
 ) AS effects USING (key);
 
-COMMENT ON MACRO TABLE parts_of_differences IS 'What is the difference of each value of a column from the others made of, as in unit_differences, by the hashes of the keys?';
+COMMENT ON MACRO TABLE parts_of_differences IS 'Which parts does the difference of each value of a column from the others have, as in unit_differences, by the hashes of the keys?';

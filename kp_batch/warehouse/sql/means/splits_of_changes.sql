@@ -36,4 +36,4 @@ FROM on_both_sides
 WHERE of_both IS NOT NULL
 GROUP BY number;
 
-COMMENT ON MACRO TABLE splits_of_changes IS 'What do the mix of domains, and each domain''s own change, make of a change of the mean of all? Of a table of the traces of each domain in each period and the total of their scores. mean_changes and the report ask this one.';
+COMMENT ON MACRO TABLE splits_of_changes IS 'How do the mix of domains, and the change in each domain, contribute to the change of the mean of all? The table has the traces of each domain in each period, and their total score. mean_changes and the report use this one.';

@@ -12,4 +12,4 @@ WITH sums AS (
 )
 UNPIVOT sums ON * EXCLUDE (key, begins, task, n) INTO NAME measure VALUE total;
 
-COMMENT ON MACRO TABLE task_sums IS 'What are the sums of some measures over the n attempts at each task, by the hashes of the keys and of the task? The questions about means ask this one.';
+COMMENT ON MACRO TABLE task_sums IS 'What are the sums of some measures over the n attempts at each task, by the hashes of the keys and of the task? The questions about means use this one.';

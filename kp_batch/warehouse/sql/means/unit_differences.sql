@@ -65,4 +65,4 @@ FROM units
 JOIN means USING (key)
 LEFT JOIN parts USING (key);
 
-COMMENT ON MACRO TABLE unit_differences IS 'On the tasks that others tried, too, how does each value of a column differ from the others? differences_by and differences_from_others ask this one.';
+COMMENT ON MACRO TABLE unit_differences IS 'How does each value of a column differ from the others, on the tasks that others also attempted? differences_by and differences_from_others use this one.';

@@ -1,6 +1,6 @@
 -- Group: what if
 -- Example: FROM profile_comparison WHERE other_profile = 'code' LIMIT 10;
--- `here`: the view answers whatever its catalog is called.
+-- `here`: the view works with any name of its catalog.
 CREATE VIEW profile_comparison AS
 WITH weighted AS (
     SELECT
