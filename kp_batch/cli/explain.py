@@ -33,7 +33,10 @@ T = TypeVar("T")
 @click.option("--candidate", is_flag=True, help="Explain the score of the candidate.")
 @json_option
 def explain(trace: str, warehouse: Path, *, candidate: bool, as_json: bool) -> None:
-    """Explain the score of TRACE, an id or its beginning, and show which traces it resembled."""
+    """Explain the score of TRACE, an id or its beginning.
+
+    Shows the parts of the score, the most similar traces, and the runs that changed it.
+    """
     from kp_batch.operations.explain import explain as explain_trace
     from kp_batch.operations.explanation import explanation_text
 

@@ -53,10 +53,11 @@ def _conditions() -> "type[ExportFilter]":
 )
 @json_option
 def export(warehouse: Path, output: str, *, as_json: bool, **conditions: Any) -> None:
-    """Write traces with their scores, by default those at or above the threshold.
+    """Write traces with their scores.
 
-    Traces are read again from the archive. Private traces, and those that are gone or changed since
-    they were scored, are left out.
+    By default, these are the traces at or above the threshold. They are read again from the
+    archive. Private traces, and those that are gone or changed since they were scored, are left
+    out.
     """
     if as_json and output == _STDOUT:
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")

@@ -154,7 +154,7 @@ def _named(place: "Place") -> str:
 
 @kp_batch.command("import-formats")
 def import_formats() -> None:
-    """List the formats of import, the data that they have, and rules to start from."""
+    """List the formats of import, with rules to start from."""
     from kp_batch.conversion.formats import FORMATS
 
     for form in FORMATS.values():
@@ -176,7 +176,10 @@ def import_formats() -> None:
 def import_forget(
     archive: str, ids: tuple[str, ...], sources: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Remove imported traces for good from ARCHIVE and all that it keeps."""
+    """Remove imported traces for good from ARCHIVE.
+
+    This includes the records that it keeps.
+    """
     if not (ids or sources):
         raise click.UsageError("Missing argument '[ID]...', or option '--source'.")
     from kp_batch.imports.forgetting import forget

@@ -39,10 +39,11 @@ _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
     help="Also write prefect.yaml, which deploys the project as a nightly run of Prefect.",
 )
 def init(file: Path, *, prefect: bool, **settings: Any) -> None:
-    """Begin a project over ARCHIVE: write its file, with comments, and create its warehouse.
+    """Begin a project over ARCHIVE.
 
-    In its folder, kp-batch run and the other commands then need no archive and no warehouse. In an
-    existing project, kp-batch init --prefect without ARCHIVE writes only prefect.yaml.
+    Writes its file, with comments, and creates its warehouse. In its folder, kp-batch run and the
+    other commands then need no archive and no warehouse. In an existing project, kp-batch init
+    --prefect without ARCHIVE writes only prefect.yaml.
     """
     from kp_batch.operations.init import begin_project, deploy_project
 

@@ -45,7 +45,10 @@ _NEEDS = (
     help="Write this file instead. For a warehouse in a bucket, its views read the objects.",
 )
 def catalog(warehouse: Path, output: Path | None) -> None:
-    """Rebuild kp.duckdb for other clients, if the folder was moved or the file was lost."""
+    """Rebuild kp.duckdb for other clients.
+
+    Use this if the folder was moved or the file was lost.
+    """
     from kp_batch.warehouse.publication import make_catalog, rebuild
     from kp_batch.warehouse.reader import connect
 
@@ -74,7 +77,10 @@ def catalog(warehouse: Path, output: Path | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; change nothing.")
 @json_option
 def vacuum(warehouse: Path, keep: timedelta, *, dry_run: bool, as_json: bool) -> None:
-    """Remove old versions, unused vectors, and the raw rows of old rejects."""
+    """Remove old versions, unused vectors and old raw rows.
+
+    Raw rows are the JSON of rejected rows.
+    """
     from kp_batch.operations.vacuum import removed_text
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
 
@@ -101,9 +107,10 @@ def forget(  # noqa: PLR0913 (each is an option)
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove traces for good, as if they had never been in the archive.
+    """Remove traces for good.
 
-    If an ID is unknown, this fails and changes nothing, unless you give --unseen-too.
+    Scores are then as if these traces had never been in the archive. If an ID is unknown, this
+    fails and changes nothing, unless you give --unseen-too.
     """
     all_ids = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
@@ -125,11 +132,12 @@ def forget(  # noqa: PLR0913 (each is an option)
 @click.option("--dry-run", is_flag=True, help="Print what would be undone; change nothing.")
 @json_option
 def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Publish again what RUN left: its scores, rejects, files and settings.
+    """Publish again what RUN left.
 
-    A RUN is an id or its beginning, latest (the last successful run), previous (the one before), or
-    a time such as 2026-03-01T02:00 (the last run that had succeeded by then; UTC unless a zone
-    follows). --dry-run also shows what the next run would then do with the archive as it is.
+    This is its scores, rejects, files and settings. A RUN is an id or its beginning, latest (the
+    last successful run), previous (the one before), or a time such as 2026-03-01T02:00 (the last
+    run that had succeeded by then; UTC unless a zone follows). --dry-run also shows what the next
+    run would then do with the archive as it is.
     """
     from kp_batch.operations.rollback import excluded_by, plan_rollback, rolled_back_text
     from kp_batch.operations.rollback import rollback as roll_back

@@ -97,10 +97,11 @@ def sql(  # noqa: PLR0913 (each is an option)
     fail_if_rows: bool,
     as_json: bool,
 ) -> None:
-    """Query the views scores, rejects, profiles, runs, files and distributions with SQL.
+    """Query the tables with SQL.
 
-    Several statements print several answers; csv and --json take only one. Without QUERY, list the
-    named questions with examples. If QUERY is the name of a question, explain it.
+    The views are scores, rejects, profiles, runs, files and distributions. Several statements print
+    several answers; csv and --json take only one. Without QUERY, list the named questions with
+    examples. If QUERY is the name of a question, explain it.
     """
     if not _is_query(query, file):
         if as_of or fail_if_rows:
@@ -137,10 +138,11 @@ def _questions_text(questions: list[Question]) -> str:
 @format_option
 @rows_as_json_option
 def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
-    """List the runs, the newest first: what each changed, or why it failed; and the candidate.
+    """List the runs, the newest first, and the candidate.
 
-    In the column kept, as-of means that --as-of can read the tables of the run, and rollback that a
-    rollback can also publish them again. Without a terminal, each value has its own line.
+    Shows what each run changed, or why it failed. In the column kept, as-of means that --as-of can
+    read the tables of the run, and rollback that a rollback can also publish them again. Without a
+    terminal, each value has its own line.
     """
     from kp_batch.operations.kept_runs import RUNS, available_runs
 
@@ -186,7 +188,7 @@ def status(
     fail_if_failed: bool,
     as_json: bool,
 ) -> None:
-    """Show how the last run ended, when one last succeeded, and the open warnings.
+    """Show the last run, the last success and open warnings.
 
     Exits with 1 if there is no warehouse, if it cannot be reached within 30 s, or if a table is
     missing from its folder. Writes nothing.
@@ -212,7 +214,10 @@ def status(
 @warehouse_option
 @json_option
 def settings(warehouse: Path, *, as_json: bool) -> None:
-    """Show the settings of the next run, where each comes from, and which run set it."""
+    """Show the settings of the next run.
+
+    Shows where each comes from, and which run set it.
+    """
     from kp_batch.operations.current_settings import settings as settings_of
     from kp_batch.operations.current_settings import settings_text
 
@@ -227,10 +232,11 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 @warehouse_option
 @json_option
 def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
-    """Run the warehouse's audits over the published tables, or over those that RUN left.
+    """Run the audits of the warehouse.
 
-    RUN may be candidate. Audits can read the tables before RUN as published.TABLE; without RUN,
-    these are the tables before the last successful run. Exits with 1 if an audit fails.
+    They run over the published tables, or over those that RUN left. RUN may be candidate. Audits
+    can read the tables before RUN as published.TABLE; without RUN, these are the tables before the
+    last successful run. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.warehouse.audits import refuse_failed, results_text
@@ -263,11 +269,12 @@ def compare(  # noqa: PLR0913 (each is an option)
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Show how the scores changed from the first RUN to the second, and what changed them.
+    """Compare the scores of two runs.
 
-    A RUN is an id or its beginning, latest (the last successful run), previous (the one before), or
-    a time such as 2026-03-01T02:00 (the last run that had succeeded by then; UTC unless a zone
-    follows). candidate is a preview, or a run that audits refused.
+    Shows how they changed from the first RUN to the second, and why. A RUN is an id or its
+    beginning, latest (the last successful run), previous (the one before), or a time such as
+    2026-03-01T02:00 (the last run that had succeeded by then; UTC unless a zone follows). candidate
+    is a preview, or a run that audits refused.
     """
     from kp_batch.operations.compare import compare as compare_runs
     from kp_batch.operations.compare import comparison_text
@@ -309,9 +316,10 @@ def _frame_file(warehouse: Path, output: str) -> Generator["Callable[[pl.DataFra
 def verify(
     warehouse: Path, traces: int, seed: int | None, *, no_embed: bool, as_json: bool
 ) -> None:
-    """Score some traces again, from their files, and compare with what is published.
+    """Score some traces again, and compare.
 
-    Exits with 1 if any differs, or if none of their files is unchanged.
+    Scores them from their files, and compares with what is published. Exits with 1 if any differs,
+    or if none of their files is unchanged.
     """
     from kp_batch.operations.verify import refuse_wrong, verification_text
     from kp_batch.operations.verify import verify as verify_traces
@@ -331,7 +339,10 @@ def verify(
     help="- is stdout.  [default: report.html; for markdown, stdout]",
 )
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
-    """Write a report on the scores: one page, or its text and numbers as markdown."""
+    """Write a report on the scores.
+
+    It is one page, or its text and numbers as markdown.
+    """
     from kp_batch.report.build import report as report_of
 
     text = report_of(warehouse, output_format)

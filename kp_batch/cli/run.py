@@ -67,9 +67,10 @@ DEMO_QUERIES = {
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:
-    """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs.
+    """Rescore ARCHIVE.
 
-    ARCHIVE defaults to the project's, or, without a project, to that of the last run.
+    ARCHIVE is Parquet or JSONL files, folders, globs or URLs. It defaults to the project's, or,
+    without a project, to that of the last run.
     """
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 
@@ -103,7 +104,7 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
     help="The folder for the sample archive and its warehouse.",
 )
 def demo(folder: Path) -> None:
-    """Score a sample archive with the real model, and run a few queries."""
+    """Score a sample archive with the real model, and query it."""
     archive, warehouse = folder / "archive", folder / "warehouse"
     copytree(_sample(), archive, copy_function=copyfile, dirs_exist_ok=True)
     place = {"archive": (str(archive),), "warehouse": warehouse}

@@ -29,11 +29,12 @@ def _values() -> "type[SweepValues]":
 @warehouse_option
 @json_option
 def sweep(warehouse: Path, *, as_json: bool, **values: Any) -> None:
-    """Show what other caches and thresholds would do to the scores. Changes nothing.
+    """Show the effect of other caches and thresholds.
 
-    Compares every combination of the given values with the current settings, from the stored
-    vectors. Options that you leave out, the encoder and the weights stay as the warehouse has them.
-    If the archive has recorded scores, a column shows how many of them each cache reproduces.
+    Changes nothing. Compares every combination of the given values with the current settings, from
+    the stored vectors. Options that you leave out, the encoder and the weights stay as the
+    warehouse has them. If the archive has recorded scores, a column shows how many of them each
+    cache reproduces.
     """
     from kp_batch.operations.sweep import sweep as sweep_of
 
