@@ -300,8 +300,8 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
     for sign, (code, remedy) in _REMEDIES.items():
         if sign in text:
             package = str(getattr(error, "name", None) or "NAME").partition(".")[0]
-            told = remedy.format(name=package)
-            return KpBatchError(f"{text}; {told}", code=code)
+            advice = remedy.format(name=package)
+            return KpBatchError(f"{text}; {advice}", code=code)
     is_denied = "Permission denied" in text
     if not is_denied and any(sign in text for sign in _FILE_GONE):
         remedy = "try again if another command removed it, or else restore it from a copy"

@@ -127,10 +127,10 @@ def _without_vectors(run: Run, scorer: Scorer, lost: Collection[str]) -> str:
         for change in setting_changes(run.published.settings, run.config.settings)
         if change.code in OF_ENCODER
     ]
-    told = ", ".join(f"{for_mail(change.words)}{_place(run, change)}" for change in changes)
+    text = ", ".join(f"{for_mail(change.words)}{_place(run, change)}" for change in changes)
     back = "".join(f"{_way_back(run, change)}, " for change in changes)
     return (
-        f"{f'settings changed: {told}; ' if told else ''}traces of {count_of(len(lost), 'file')}, "
+        f"{f'settings changed: {text}; ' if text else ''}traces of {count_of(len(lost), 'file')}, "
         f"gone, unreadable or excluded (such as {printable(min(lost))}) have no vectors of the "
         f"encoder {scorer.encoder_id}; {back}bring back what is missing, or remove their traces "
         "with --prune"

@@ -210,7 +210,7 @@ def change_reasons(
         yield from settings
         yield from formula_changes(last.versions, FORMULAS)
         if not same_messages(last):
-            yield Reason("messages", "the rejects are told in other words")
+            yield Reason("messages", "messages of rejects changed")
         if not OF_ENCODER & {reason.code for reason in settings}:
             yield from _model_files(scorer, last)
     if run.published.failed:

@@ -34,8 +34,8 @@ def findings(data: ReportData, scope: str) -> list[Finding]:
     kinds = [_heaviest(chain(*(find(data, scope) for find in kind))) for kind in KINDS]
     chosen = [found[0] for found in kinds if found]
     rest = _heaviest(chain(*(found[1:] for found in kinds)))
-    told = _heaviest((_heaviest(chosen) + rest)[:_MOST])
-    return sorted(told, key=lambda finding: finding.code not in _NEWS)
+    selected = _heaviest((_heaviest(chosen) + rest)[:_MOST])
+    return sorted(selected, key=lambda finding: finding.code not in _NEWS)
 
 
 def _heaviest(found: Iterable[Finding]) -> list[Finding]:

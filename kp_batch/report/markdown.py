@@ -24,14 +24,14 @@ OF_A_DOMAIN = 3  # findings at most
 def markdown(data: ReportData) -> str:
     """Write the numbers, the report's sentences, the domains, and what the run did."""
     run = data.run
-    told = notices(data)
+    noticed = notices(data)
     parts = [
         ["# Scores of reasoning traces"],
         [_caption(run)] if run else [],
-        _items(f"**Warning:** {_sentence(notice)}" for notice in told if notice.is_warning),
+        _items(f"**Warning:** {_sentence(notice)}" for notice in noticed if notice.is_warning),
         *(_scores(data) if data.scopes else ()),
         ["## The last run, audits and limits"],
-        _items(_sentence(notice) for notice in told if not notice.is_warning),
+        _items(_sentence(notice) for notice in noticed if not notice.is_warning),
         _run(run) if run else [],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -58,11 +58,11 @@ def _of_a_domain(data: ReportData, label: str, of_all: Sequence[Finding]) -> Ite
 def _further(of_domain: Iterable[Finding], of_all: Iterable[Finding]) -> Iterator[Finding]:
     """Return the findings of a domain that are not among those of all domains."""
     numbers_told = [finding.numbers for finding in of_all]
-    told = {finding.sentence for finding in of_all}
+    known = {finding.sentence for finding in of_all}
     return (
         finding
         for finding in of_domain
-        if finding.sentence not in told
+        if finding.sentence not in known
         and not any(finding.numbers.items() <= numbers.items() for numbers in numbers_told)
     )
 
@@ -96,8 +96,8 @@ def _table(head: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> li
     return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
 
 
-def _sentence(told: Finding | Notice) -> str:
-    return "".join(code(part) if isinstance(part, Untrusted) else part for part in told.parts)
+def _sentence(said: Finding | Notice) -> str:
+    return "".join(code(part) if isinstance(part, Untrusted) else part for part in said.parts)
 
 
 def _finding(finding: Finding) -> str:

@@ -28,7 +28,7 @@ _NOT_OF_POLARS = re.compile(r"\b(INTERVAL|UNION|BIT|BIGNUM|VARINT|TIME WITH TIME
 _OTHERS = ("Did you mean ", "Candidate bindings: ")
 _TO_BE_QUOTED = re.compile(r'[",\r\n]')
 _ROWS_SHOWN = 100
-_ROWS_HELD = 5_000  # up to so many are counted at once; more would take memory
+_ROWS_FETCHED = 5_000  # up to so many are counted at once; more would take memory
 _ANY_WIDTH = 10**6  # characters; with less, DuckDB hides columns that do not fit
 # To 4 decimals, or below 0.1 to 4 significant digits, so that no number becomes 0.
 _ROUNDED = """if(isfinite($number) AND $number <> 0,
@@ -137,12 +137,12 @@ def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str
 
     It is a table. If that is wider than `room`, or `room` is None, it has a line for each value.
     """
-    first = answer.limit(_ROWS_HELD + 1).materialize()
-    held = len(first)
-    is_cut = held > _ROWS_SHOWN
+    first = answer.limit(_ROWS_FETCHED + 1).materialize()
+    fetched = len(first)
+    is_cut = fetched > _ROWS_SHOWN
     shown = _rounded(first.limit(_ROWS_SHOWN), answer.columns)
     laid_out = len(shown)
-    rows = count_of(len(answer) if held > _ROWS_HELD else held, "row")
+    rows = count_of(len(answer) if fetched > _ROWS_FETCHED else fetched, "row")
     cut = f", the first {_ROWS_SHOWN} of them shown; --format csv or json has all" if is_cut else ""
     if room is not None and (table := _table(shown)).index("\n") <= room:
         return (f"{table}{rows}{cut}\n" if is_cut else table), laid_out

@@ -1,6 +1,6 @@
 -- The ids of the published scores, by day, domain and the times from which weights hold.
 -- Given: the schema published (its tables), the macros of the catalog, and moments (those of these
--- times that are no beginning of a day).
+-- times that are not the beginning of a day).
 WITH spans AS (
     SELECT
         day_of(moment) AS day,

@@ -102,9 +102,11 @@ class RunResult(Displayed):
         """
         if not _is_failure(error):
             return self.ended("stopped", "interrupted", "signal")
-        told = explain_error(error)
+        explained = explain_error(error)
         late: Ending = "failed" if begun else "could_not_begin"
-        return self.ended(told.ending or late, told.stored if stored else str(told), told.code)
+        return self.ended(
+            explained.ending or late, explained.stored if stored else str(explained), explained.code
+        )
 
     def _parts(self) -> Iterator[Part]:
         if self.is_good:

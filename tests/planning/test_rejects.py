@@ -204,7 +204,7 @@ def test_rejects_are_reported_anew_once_the_words_differ(
     monkeypatch.setattr(kp_batch.archive.validation, "reject_message", lambda *_: "bad")
     archive.run()
     [(changes,)] = archive.ask("SELECT changes->>'$[0].words' FROM runs WHERE run_id = latest()")
-    assert changes == "the rejects are told in other words"
+    assert changes == "messages of rejects changed"
     assert archive.ask(query) == [("bad", run_id) for _, run_id in before]
     assert archive.run().run_id is None
 

@@ -12,7 +12,7 @@ CREATE MACRO score_quantiles(score) AS quantile_cont(score, [0.05, 0.25, 0.5, 0.
 
 COMMENT ON MACRO score_quantiles IS 'An aggregate: the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of the scores, interpolated linearly.';
 
--- Threads add up in any order, which shows in the last digits of a sum; 12 decimals hide it.
+-- Threads add in any order, which changes the last digits of a sum; 12 decimals hide that.
 CREATE MACRO score_mean(score) AS round(avg(score), 12);
 
 COMMENT ON MACRO score_mean IS 'An aggregate: the mean of the scores, to 12 decimal places.';

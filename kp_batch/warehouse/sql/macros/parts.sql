@@ -11,7 +11,7 @@ CREATE MACRO part_differences(of_a, of_b) AS {
 
 COMMENT ON MACRO part_differences IS 'The difference of each part of the score from a to b: the weighted dimensions and the overrides.';
 
--- Of weight * value, so that what is left of its difference is the value's, at the mean weight.
+-- The effect of the weights in weight * value; the rest of its difference is the value's, at the mean weight.
 CREATE MACRO effects_of_weights(of_a, of_b) AS {
     'complexity': (of_b.weight_of_complexity - of_a.weight_of_complexity)
         * (of_a.complexity + of_b.complexity) / 2,
@@ -46,7 +46,7 @@ CREATE MACRO parts_of_difference(differences, effects) AS {
 
 COMMENT ON MACRO parts_of_difference IS 'The parts that sum to a difference of scores: part_differences without effects_of_weights, and the sum of the latter.';
 
--- Of sums over so many rows, what the others have in the mean.
+-- The mean of the others, from sums over so many rows.
 CREATE MACRO without(sums, own, n) AS {
     'from_complexity': (sums.from_complexity - own.from_complexity) / (n - 1),
     'from_novelty': (sums.from_novelty - own.from_novelty) / (n - 1),

@@ -1,4 +1,4 @@
--- Traces come one after the other in a cache, so that it holds the last ones before each.
+-- Traces enter a cache one by one, so that it has the last ones before each.
 CREATE MACRO share_of_cache(cache, domain, place, size) AS count(*) OVER (
     PARTITION BY cache, domain ORDER BY place RANGE BETWEEN size PRECEDING AND 1 PRECEDING
 ) / greatest(size, 1);

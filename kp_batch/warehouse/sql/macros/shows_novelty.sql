@@ -1,4 +1,4 @@
--- With a bonus, the bound of 1 hides what lies beyond it, also where 0.1 is taken off afterwards.
+-- With a bonus, the bound of 1 hides what exceeds it, even if 0.1 is subtracted afterwards.
 CREATE MACRO shows_novelty(
     recorded_score, novelty_weight, single_thought, recovery_bonus, low_diversity_penalty
 ) AS recorded_score > 0

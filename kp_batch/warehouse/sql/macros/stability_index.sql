@@ -4,7 +4,7 @@ CREATE MACRO bin_shares(bins) AS list_transform(
 
 COMMENT ON MACRO bin_shares IS 'The share of each bin in a list of counts, at least 0.0001 so that ratios of shares are finite.';
 
--- Of fewer traces it says little but how few they are: chance adds 9 (1/a + 1/b) over ten bins.
+-- With fewer traces it mostly shows how few they are: chance adds 9 (1/a + 1/b) over ten bins.
 CREATE MACRO stability_index(bins_a, bins_b) AS CASE
     WHEN least(list_sum(bins_a), list_sum(bins_b)) >= 200
         THEN list_sum(

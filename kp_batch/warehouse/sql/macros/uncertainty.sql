@@ -1,5 +1,5 @@
--- A fit that is off by less than a millionth of it from 4 degrees on. Rounding may leave five
--- tasks just below 4.
+-- A fit with a relative error below a millionth from 4 degrees on. Rounding may leave five tasks
+-- just below 4.
 CREATE MACRO student_t(df) AS CASE WHEN df > 4 - 1e-9 THEN 1.959963984540054
     + (2.37228 + (2.82183 + (2.56858 + (1.4835 + 1.14396 / df) / df) / df) / df) / df
 END;
@@ -23,7 +23,7 @@ END;
 
 COMMENT ON MACRO intraclass_correlation IS 'How alike the attempts at one task are in what a share counts, from 0 to 1. between_tasks is the sum of hits * hits / traces over the tasks, and squares that of the squared traces.';
 
--- Four tasks of which nothing is known pull the correlation towards 1, as few tell little of it.
+-- Four imaginary tasks pull the correlation towards 1, because few tasks say little about it.
 CREATE MACRO effective_traces(between_tasks, share, traces, tasks, squares) AS traces * traces / (
     traces + (squares - traces) * (
         4 + (tasks - 4) * kp.intraclass_correlation(between_tasks, share, traces, tasks, squares)
@@ -44,7 +44,7 @@ CREATE MACRO share_high(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share
 
 COMMENT ON MACRO share_high IS 'The upper end of Wilson''s interval of a share of n.';
 
--- Rounding alone makes this negative, where one side is the other.
+-- Only rounding makes this negative, if both sides are the same.
 CREATE MACRO of_both_sides(a, b, alike) AS sqrt(abs(a * a - 2 * alike * a * b + b * b));
 
 COMMENT ON MACRO of_both_sides IS 'The distance from a difference to an end of its interval, from the distances a and b of both sides, whose errors correlate by alike.';
@@ -55,8 +55,8 @@ CREATE MACRO margin_of_shares(share, other_share, n, t, alike) AS kp.of_both_sid
 
 COMMENT ON MACRO margin_of_shares IS 'The distance from share - other_share, on the same n tasks, down to the lower end of its interval; with the two exchanged, up to the upper end.';
 
--- Where few tasks score far from the others, a side without them seems to vary too little: the variance
--- is at least that of sides that vary alike.
+-- If few tasks score far from the others, a side without them seems to vary too little. The variance is
+-- at least that of two sides that vary alike.
 CREATE MACRO error_of_change(
     variance_of_change, variance, variance_before, effective, effective_before
 ) AS sqrt(
@@ -73,7 +73,7 @@ CREATE MACRO error_of_change(
 
 COMMENT ON MACRO error_of_change IS 'The standard error of a change of a mean, from the jackknife''s variances of the change and of both means, and the effective tasks of both sides.';
 
--- Where nothing varies but by rounding, nothing is known of how much a change may.
+-- If nothing varies except by rounding, it is unknown how much a change may vary.
 CREATE MACRO degrees_of_change(
     change, variance, variance_before, effective, effective_before, effective_of_both
 ) AS CASE
@@ -91,7 +91,7 @@ END;
 
 COMMENT ON MACRO degrees_of_change IS 'The degrees of freedom of a change of a mean: Welch''s, but at most the tasks of both sides. Null below 5 effective tasks on either side, and if nothing varies but the means differ.';
 
--- Hill's algorithm 395, of y = (df - 0.5) * ln(1 + t * t / df).
+-- Hill's algorithm 395, with y = (df - 0.5) * ln(1 + t * t / df).
 CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
     1 + (
         y + 3 + (((-0.4 * y - 3.3) * y - 24) * y - 85.5)

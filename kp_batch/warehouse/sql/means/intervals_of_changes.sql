@@ -1,5 +1,5 @@
--- To 12 decimals: a mean that stays differs in its last digits, and an error of these alone would call that
--- a change. A macro copies what it is given to each place that names it, so that each step has columns alone.
+-- To 12 decimals: an unchanged mean differs in its last digits, and an interval of that size would make it a
+-- change. A macro copies its arguments to each place that names them, so each step takes only columns.
 CREATE MACRO intervals_of_changes(sums) AS TABLE
 WITH means AS (
     SELECT

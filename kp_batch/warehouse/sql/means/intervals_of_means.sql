@@ -1,6 +1,6 @@
--- The jackknife takes a share of 0 or 1 for certain, so that shares have Wilson's interval, and
--- overconfidence has the uncertainty of the success share: `alike` is how success goes with confidence, pulled
--- to 0 by four tasks of which nothing is known.
+-- The jackknife takes a share of 0 or 1 as certain. So shares have Wilson's interval, and overconfidence has
+-- the uncertainty of the success share: `alike` is the correlation of success and confidence, pulled to 0 by
+-- four imaginary tasks.
 CREATE MACRO intervals_of_means(sums) AS TABLE
 WITH means AS (
     SELECT *, total / traces AS mean, pow(traces, 2) / squares AS effective_tasks

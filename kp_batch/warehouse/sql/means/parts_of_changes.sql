@@ -1,6 +1,6 @@
--- Traces that came while their cache was warming up are compared with such ones, and others with
--- others: what is left of the change is that there were more of them, or fewer. Weights are compared
--- within a profile, so that another mix of domains is no change of weights.
+-- Traces that came while their cache was warming up are compared only with each other, and so are the
+-- other traces. The rest of the change comes from the number of the former. Weights are compared within
+-- a profile, so that another mix of domains does not look like a change of weights.
 CREATE MACRO parts_of_changes(keys, period, condition) AS TABLE
 WITH sums AS (
     SELECT

@@ -1,4 +1,4 @@
--- Each task counts once, and so does each value on it, by the mean of its attempts.
+-- Each task counts once, with the mean attempt of each value on it.
 CREATE MACRO parts_of_differences(within, unit, condition) AS TABLE
 WITH own AS (
     SELECT

@@ -1,6 +1,6 @@
--- Of the domains on both sides the means are weighed by the shares among these, each by the mean of
--- both sides, so that mix and within are the whole of their change. What entered and what exited shift a
--- mean by as much as they are off these: by nothing at all where no domain did.
+-- For domains on both sides, shares and means are weighted by the average of both sides, so that mix and
+-- within add up to the whole change of these domains. Domains that entered or exited shift a mean by their
+-- distance from these: by nothing if there are none.
 CREATE MACRO splits_of_changes(sums) AS TABLE
 WITH domains AS (
     SELECT

@@ -1,6 +1,6 @@
--- Each task counts once, and so does each value on it. What the others did is a sum without one's own,
--- whose last digits are noise: a correlation is made of 12 decimals. A share of few tasks is discrete,
--- and may not vary at all: its interval is made of Wilson's for both sides.
+-- Each task counts once, and so does each value on it. The others' results are a sum minus one's own, whose
+-- last digits are noise, so correlations use 12 decimals. A share of few tasks is discrete, and may not vary
+-- at all, so its interval combines Wilson's for both sides.
 CREATE MACRO unit_differences(within, unit, measures, condition) AS TABLE
 WITH units AS (
     FROM kp.key_values([within, unit], condition AND COLUMNS([unit]) IS NOT NULL)

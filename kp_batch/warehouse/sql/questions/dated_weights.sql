@@ -2,7 +2,7 @@
 -- Example: FROM dated_weights ORDER BY name, valid_from NULLS FIRST;
 CREATE VIEW dated_weights AS
 WITH by_date AS (
-    -- null stands for the beginning; a profile without times holds from there on.
+    -- null is the beginning; a profile without times applies from there on.
     SELECT * EXCLUDE (valid_from), unnest(coalesce(valid_from, [NULL])) AS valid_from FROM kp.profiles
 )
 SELECT
