@@ -192,7 +192,7 @@ def test_a_run_that_waits_works_once_the_other_has_ended_and_publishes_nothing_i
         done = invoke(*scored.run, "--wait")
     assert waits == [-1]  # for ever
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("nothing to do: 120 traces")
+    assert done.stdout.startswith("nothing to do: 120 scores")
     after = contents(scored.warehouse)
     for own in (".", "kp.lock", "last-run.log", "last-run.json"):
         before.pop(own, None)
