@@ -266,7 +266,7 @@ class SettingsTable(SettingsModel):
     )
     threshold: Threshold = Field(
         0.75,
-        description="The least score of traces that are exported, and counted as at or above the "
+        description="The score that a trace must reach to be exported, and to count as at "
         "threshold.",
     )
     trace_text: bool = Field(
@@ -325,8 +325,8 @@ class Limits(SettingsModel):
 
     max_reject_share: Share = Field(
         "5%",
-        description="Fail if more than this share of the rows is rejected, such as 5% or 0.05: of "
-        "all rows, or, if ten or more of the newly read ones are rejected, of these.",
+        description="Fail if more than this share of all rows is rejected, such as 5% or 0.05; or "
+        "of the newly read rows, if ten or more of them are rejected.",
     )
     max_new_rejects: Limit = Field(
         None,
@@ -336,12 +336,12 @@ class Limits(SettingsModel):
     max_removed: Limit = Field(
         None,
         description="Fail if more published traces than this would be removed: a number, or a "
-        "share. By default, more than 5% and more than 10. Pruned and forgotten ones do not count.",
+        "share. By default, 5% or 10, whichever is more. Pruned and forgotten ones do not count.",
     )
     max_unreadable: Limit = Field(
         None,
         description="Fail if more files than this are unreadable: a number, or a share. Files that "
-        "the last successful run could not read either do not count.",
+        "were already unreadable at the last successful run do not count.",
     )
     max_gone: Limit = Field(
         None,
