@@ -283,7 +283,7 @@ def test_without_a_project_an_archive_left_out_is_that_of_the_last_run(tmp_path:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="a")])
     assert invoke("run", tmp_path / "archive", *asked[1:]).returncode == 0
     again = invoke(*asked)
-    assert "nothing to do: 1 trace scored" in again.stdout
+    assert "nothing to do: 1 score is up to date" in again.stdout
     assert again.returncode == 0
 
 
