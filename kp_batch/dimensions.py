@@ -29,7 +29,7 @@ class Override:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """How a score comes about: the terms add up to the composite, and overrides change it."""
+    """How a score is computed: the terms add up to the composite, and overrides change it."""
 
     profile: str
     profile_id: str

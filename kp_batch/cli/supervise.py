@@ -309,13 +309,13 @@ def _crash(status: int, folder: Path) -> tuple[str, str]:
             details = f"; details are in {path.readlink()}"
     if status == -signal.SIGKILL:
         reason = (
-            "the working process was killed by SIGKILL, as the system does where memory runs out; "
+            "the worker process was killed by SIGKILL, as the system does where memory runs out; "
             f"what is published is intact{details}"
         )
         return reason, "killed"
     last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
     how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
-    return f"the working process ended by {how}: {last or 'it said nothing'}{details}", "crash"
+    return f"the worker process ended by {how}: {last or 'it said nothing'}{details}", "crash"
 
 
 def _signal_name(number: int) -> str:

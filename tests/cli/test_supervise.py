@@ -92,10 +92,10 @@ def done(work: str, *arguments: object, stdin: str = "") -> tuple[int, str, str]
 
 
 KILLED = (
-    "kp-batch: {}the working process was killed by SIGKILL, as the system does where memory runs "
+    "kp-batch: {}the worker process was killed by SIGKILL, as the system does where memory runs "
     "out; what is published is intact{}\n"
 )
-ITSELF = "kp-batch: the working process ended by itself, with status {}: it said nothing\n"
+ITSELF = "kp-batch: the worker process ended by itself, with status {}: it said nothing\n"
 
 
 LATE = "the run was not over after --timeout 1s, and is ended"
@@ -139,11 +139,11 @@ def test_what_is_not_over_in_time_is_ended_whatever_it_does(
         ("os._exit(4)", 4, ITSELF.format(4)),
         ("os._exit(0)", 1, ITSELF.format(0)),
         ("kill(9)", 137, KILLED.format("", "")),
-        ("kill(4)", 132, "kp-batch: the working process ended by SIGILL: it said nothing\n"),
+        ("kill(4)", 132, "kp-batch: the worker process ended by SIGILL: it said nothing\n"),
         (
             "os.write(2, b'one\\ntwo\\n'); kill(15)",
             143,
-            "kp-batch: the working process ended by SIGTERM: two\n",
+            "kp-batch: the worker process ended by SIGTERM: two\n",
         ),
         (
             "send(printed=True); kill(9)",
@@ -429,7 +429,7 @@ def test_who_is_killed_while_it_writes_has_its_log_named(tmp_path: Path) -> None
     assert result == (137, "", KILLED.format("", f"; details are in {log}"))
     assert log.read_text() == "early\nlate\n"
     result = done(WRITING.format("kill(11)"), log)
-    assert result == (139, "", "kp-batch: the working process ended by SIGSEGV: late\n")
+    assert result == (139, "", "kp-batch: the worker process ended by SIGSEGV: late\n")
     assert not [*tmp_path.glob("*.part")]
 
 
