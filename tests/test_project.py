@@ -238,7 +238,7 @@ def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None
     for model in TABLES.values():
         for name in model.model_fields:
             assert f"\n{name} = " in text or f"\n# {name} = " in text
-    with pytest.raises(KpBatchError, match=r"kp_batch\.toml is there already"):
+    with pytest.raises(KpBatchError, match=r"kp_batch\.toml already exists"):
         begin_project(config, file)
     again = tmp_path / "again.toml"  # of a warehouse that is there
     assert begin_project(config, again) == warehouse_id
@@ -269,7 +269,7 @@ def test_init_writes_what_deploys_it_and_overwrites_nothing(tmp_path: Path) -> N
     there = tmp_path / "there" / "prefect.yaml"
     there.parent.mkdir()
     there.write_text("mine")
-    with pytest.raises(KpBatchError, match=r"prefect\.yaml is there already; leave out --prefect"):
+    with pytest.raises(KpBatchError, match=r"prefect\.yaml already exists; leave out --prefect"):
         begin_project(config, there.with_name("kp_batch.toml"), prefect=True)
     assert [*there.parent.iterdir()] == [there]
     begin_project(config, tmp_path / "its own.toml", prefect=True)

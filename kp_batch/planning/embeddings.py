@@ -132,7 +132,7 @@ def _without_vectors(run: Run, scorer: Scorer, lost: Collection[str]) -> str:
     return (
         f"{f'settings changed: {text}; ' if text else ''}traces of {count_of(len(lost), 'file')}, "
         f"gone, unreadable or excluded (such as {printable(min(lost))}) have no vectors of the "
-        f"encoder {scorer.encoder_id}; {back}bring back what is missing, or remove their traces "
+        f"encoder {scorer.encoder_id}; {back}restore what is missing, or remove their traces "
         "with --prune"
     )
 

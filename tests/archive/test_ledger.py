@@ -668,8 +668,8 @@ def test_a_stray_lock_makes_no_known_file_gone(
         first.run(prune=True, max_unreadable="0")
     assert caplog.messages[0] == f"{first.archive}/sub is unreadable: {IS_WAREHOUSE}"
     assert (
-        "it holds 5 now, and held 10; 1 file is unreadable "
-        f"(such as {first.archive}/sub/c.jsonl); bring back"
+        "it has 5 now, and had 10; 1 file is unreadable "
+        f"(such as {first.archive}/sub/c.jsonl); restore"
     ) in caplog.messages[1]
     first.run()
     assert len(first.ids) == 10

@@ -300,7 +300,7 @@ def test_without_the_warehouse_that_it_names_nothing_is_made(project: Project, t
     told = f"warehouse {named}, which the project names, is not in {place}: nothing is there"
     if there == "another":
         project.change(f'"{named}"', '"another"')
-        told = f"{place} is warehouse {named}, and not warehouse another"
+        told = f"{place} contains warehouse {named}, but the project names warehouse another"
     else:
         place.rename(project.folder / "away")
     if there == "an empty folder":

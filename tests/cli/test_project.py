@@ -76,7 +76,7 @@ def test_what_deploys_a_project_that_is_there_is_written_beside_it(made: Path) -
     with (made / "prefect.yaml").open("a") as file:
         file.write("# mine")
     for words, told in (
-        (["--prefect"], "prefect.yaml already exists; leave out --prefect, or move that away"),
+        (["--prefect"], "prefect.yaml already exists; leave out --prefect, or move that file"),
         (["--prefect", "--cache-size", 3], "change it, and leave out --cache-size"),
         (["--prefect", "archive"], "to add a deployment: kp-batch init --prefect"),
         ([], "Missing argument ARCHIVE"),

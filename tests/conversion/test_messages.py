@@ -231,5 +231,5 @@ def test_a_file_of_other_columns_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_rows_without_a_time_fail_the_import_and_name_the_option(tmp_path: Path) -> None:
     write_lines(tmp_path / "rows.jsonl", [{"messages": TALK}])
-    with pytest.raises(KpBatchError, match="give --created-at field:NAME, or --created-at TIME"):
+    with pytest.raises(KpBatchError, match="add --created-at field:NAME, or --created-at TIME"):
         import_traces(FORMATS["messages"], [str(tmp_path)], tmp_path / "out", ALWAYS)

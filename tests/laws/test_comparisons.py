@@ -28,7 +28,7 @@ def test_law_so_do_those_over_a_drawn_archive(by_chance: History) -> None:
 
 def assert_compared(history: History, first: State, second: State) -> None:
     if first.settings.embedder != second.settings.embedder:
-        with pytest.raises(KpBatchError, match="do not compare"):
+        with pytest.raises(KpBatchError, match="are not comparable"):
             compare(history.warehouse, first.run_id, second.run_id)
     result = asdict(compare(history.warehouse, first.run_id, second.run_id, force=True))
     wanted = dict(comparison(first, second))

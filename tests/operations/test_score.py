@@ -301,7 +301,7 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     answer = json.loads(done.stdout)
     assert (answer["breakdown"]["composite"], answer["score"]) == (0.5, 0.5 - 0.1)
     empty = kp_batch("score", "-", stdin="")
-    nothing = "kp-batch: there is no trace in <stdin>; give one, or one on each line\n"
+    nothing = "kp-batch: there is no trace in <stdin>; give one, or one per line\n"
     assert (empty.returncode, empty.stderr) == (1, nothing)
     for options, message in (
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is not a time such as 2026-01-31T12"),

@@ -109,9 +109,7 @@ def test_missing_vectors_are_counted_and_told(eight: Path) -> None:
     assert (result.compared, result.missing) == (8, 1)
     assert "later" not in ids(result)
     done = invoke("similar", "t4", "--warehouse", eight / "warehouse")
-    assert (
-        "not compared: 1 whose vectors are missing; kp-batch run with --restore-ve" in done.stdout
-    )
+    assert "not compared: 1 whose vectors are missing; kp-batch run --restore-ve" in done.stdout
     with pytest.raises(WarehouseError, match=r"the vector of later is not in .*--restore-vectors"):
         found(eight, "later")
 

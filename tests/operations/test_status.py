@@ -299,7 +299,7 @@ def test_what_is_excluded_is_told_by_a_night_with_nothing_to_do(project: Project
     excluding = ("--exclude", "b.jsonl")
     assert project.night(*excluding).how == (0, "done", None)
     again = project.command("run", "--no-prefect", "--no-report", *excluding)
-    assert "they have to be; 1 file excluded with traces that stay" in again.stdout
+    assert "are up to date; 1 file excluded with traces that stay" in again.stdout
 
 
 @pytest.mark.slow

@@ -92,17 +92,17 @@ NIGHTS: dict[str, list[Night]] = {
         AGAIN,
     ],
     "another warehouse in the archive": [
-        Night(lambda folder: leave_warehouse(folder, "wh"), ("archive/wh is left out: it is a w",)),
+        Night(lambda folder: leave_warehouse(folder, "wh"), ("archive/wh is skipped: it is a w",)),
         AGAIN,
         Night(lambda folder: write(folder, "new", "n1")),
-        Night(lambda folder: leave_warehouse(folder, "x"), ("archive/x is left out: it is a w",)),
+        Night(lambda folder: leave_warehouse(folder, "x"), ("archive/x is skipped: it is a w",)),
         AGAIN,
         Night(lambda folder: (folder / "archive" / "x" / "kp.lock").unlink()),
-        Night(lambda folder: (folder / "archive" / "x" / "kp.lock").touch(), ("x is left out",)),
+        Night(lambda folder: (folder / "archive" / "x" / "kp.lock").touch(), ("x is skipped",)),
         AGAIN,
         Night(
             lambda folder: (folder / "warehouse" / "known-warnings.json").write_text('{"a": [1]}'),
-            ("wh is left out", "x is left out"),
+            ("wh is skipped", "x is skipped"),
         ),
         AGAIN,
     ],
@@ -154,11 +154,14 @@ NIGHTS: dict[str, list[Night]] = {
         AGAIN,
     ],
     "half of the archive lost": [
-        Night(lambda folder: (folder / "archive" / "a.jsonl").unlink(), ("lost half of its rows",)),
+        Night(
+            lambda folder: (folder / "archive" / "a.jsonl").unlink(),
+            ("lost at least half of its rows",),
+        ),
         AGAIN,
         Night(
             lambda folder: write(folder, "b", "b1"),
-            ("it holds 1 now, and held 2; ", "1 published trace is removed, "),
+            ("it has 1 now, and had 2; ", "1 published trace is removed, "),
         ),
     ],
     "new weights of no trace": [

@@ -52,7 +52,9 @@ def test_a_replay_that_fits_into_no_memory_does_not_begin(
     rescore: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there_is(monkeypatch, memory=NEEDED - 1)
-    with pytest.raises(ResourceError, match=r"of 40 traces at once .* 537.0 MB .* a smaller cache"):
+    with pytest.raises(
+        ResourceError, match=r"of 40 traces in memory .* 537.0 MB .* a smaller cache"
+    ):
         rescore()
     published = require_manifest(tmp_path / "warehouse")
     assert published.failed

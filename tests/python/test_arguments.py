@@ -128,7 +128,7 @@ def test_several_paths_may_be_one_argument(tmp_path: Path) -> None:
 
 
 def test_a_path_among_paths_that_is_none_is_named() -> None:
-    with pytest.raises(SettingError, match="traces has paths, and what is of type NoneType"):
+    with pytest.raises(SettingError, match="traces mixes paths with values of type NoneType"):
         kp.score(["a.parquet", None], embedder="none")
-    with pytest.raises(SettingError, match="traces has what is of type int; give a mapping"):
+    with pytest.raises(SettingError, match="traces contains a value of type int; give a mapping"):
         lines([1])

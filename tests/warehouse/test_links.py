@@ -116,7 +116,7 @@ def test_a_link_in_a_table_is_refused_by_name(folder: Path, work: Callable[[Path
         link = folder / "warehouse" / place
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(folder / "outside")
-        with pytest.raises(KpBatchError, match=f"{place} is a link"):
+        with pytest.raises(KpBatchError, match=f"{place} is a symbolic link"):
             work(folder)
         assert untouched(folder), place
         link.unlink()
@@ -133,7 +133,7 @@ def test_a_link_in_place_of_what_a_writer_writes_into_is_refused_by_name(
     is_file = name in {"kp.lock", "forgetting"}
     link.symlink_to(folder / "outside" / ("notes.txt" if is_file else ""))
     for work in (run, vacuumed, forgotten, rolled_back):
-        with pytest.raises(WarehouseError, match=f"{name} is a link"):
+        with pytest.raises(WarehouseError, match=f"{name} is a symbolic link"):
             work(folder)
     assert untouched(folder)
 
@@ -400,7 +400,7 @@ def test_an_import_writes_into_no_folder_behind_a_link_and_removes_its_own_files
     assert {path.name for path in archive.iterdir()} == {"movie.part", "_import"}
     shutil.rmtree(archive / "_import")
     (archive / "_import").symlink_to(folder / "outside")
-    with pytest.raises(WarehouseError, match="_import is a link"), place.alone():
+    with pytest.raises(WarehouseError, match="_import is a symbolic link"), place.alone():
         pass
     assert untouched(folder)
 

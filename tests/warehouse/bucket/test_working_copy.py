@@ -354,7 +354,7 @@ def test_a_slow_store_is_asked_many_things_at_once(s3: str, fresh: Machine, arch
 @pytest.mark.telling
 def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archive: Path) -> None:
     store_at(first.url).delete([*names(first.url)])
-    with pytest.raises(WarehouseError, match=r"what was published in .* is gone from there"):
+    with pytest.raises(WarehouseError, match=r"what was published in .* is gone: restore it"):
         first.run(archive)
     with first.here() as folder, connect(folder) as connection:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(60,)]
