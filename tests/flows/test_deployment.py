@@ -94,7 +94,7 @@ def begin(folder: Path) -> None:
     with (folder / "kp_batch.toml").open("a") as project:
         project.write("[[imports]]\nsources = ['source']\narchive = 'to-a'\n")
     file = folder / "prefect.yaml"
-    head, second = file.read_text("utf-8").split("  # Where the project")
+    head, second = file.read_text("utf-8").split("  # If the project")
     second = "\n".join(line.replace("# ", "", 1) for line in second.splitlines()[1:])
     file.write_text(f"{head}{second}", "utf-8")
 
