@@ -86,7 +86,9 @@ def test_the_report_says_that_it_is_novelty_and_blames_no_agent(warehouse: Path)
         found = findings(with_parts(connection, gather(connection)), ALL)
     [moved] = [finding for finding in found if finding.code == "domain_moved"]
     ended = [f"{BEGIN + timedelta(weeks=week):%Y-%m-%d}" for week in (ENDS, ENDS + 1)]
-    assert moved.sentence.startswith(tuple(f"In the week from {day} code scored" for day in ended))
+    assert moved.sentence.startswith(
+        tuple(f"In the week starting {day} code scored" for day in ended)
+    )
     assert re.search(r"from its previous four weeks: -0\.\d{3} from novelty", moved.sentence)
     assert re.search(
         r"\d+% of those in its cache, up from \d\d%: that alone can lower", moved.sentence
