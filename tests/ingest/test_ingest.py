@@ -13,7 +13,7 @@ import pytest
 import kp_batch.ingest.scan
 from kp_batch.archive import reading
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.ingest.stage import Content, StagedPart, stage_contents
+from kp_batch.ingest.stage import NewContent, StagedPart, stage_contents
 from kp_batch.planning.changes import RELATIONS, detect_changes
 from kp_batch.planning.timeline import TIMELINE
 from kp_batch.schemas import FACTS, REJECTS
@@ -288,7 +288,7 @@ def test_content_is_read_from_another_file_where_the_first_is_gone_by_then(
     for name in ("a.jsonl", "b.jsonl"):
         write_jsonl(tmp_path / name, [trace(id=str(number)) for number in range(rows)])
 
-    def vanishing(part: Sequence[Content], *rest: Any) -> StagedPart:
+    def vanishing(part: Sequence[NewContent], *rest: Any) -> StagedPart:
         (tmp_path / "a.jsonl").unlink()
         return stage_contents(part, *rest)
 
