@@ -149,7 +149,7 @@ def test_another_embedder_is_told_with_its_line_where_texts_cannot_be_read_any_m
     change(made, 'embedder = "none"', 'embedder = "hashing"')
     lines = (made / "kp_batch.toml").read_text("utf-8").split("\n")
     number = lines.index('embedder = "hashing"') + 1
-    remedy = "; go back with embedder = 'none' in [settings] of kp_batch.toml, bring back what is"
+    remedy = "; go back with embedder = 'none' in [settings] of kp_batch.toml, restore what is"
     status, error = night()
     assert status == 1
     last = json.loads(invoke("status", "--json").stdout)["last_run"]
