@@ -157,7 +157,7 @@ def test_another_embedder_is_told_with_its_line_where_texts_cannot_be_read_any_m
     assert f"embedder none to hashing (kp_batch.toml, line {number}); traces of 1 file" in error
     assert remedy in error
     change(made, 'embedder = "hashing"', 'embedder = "none"')
-    assert "; go back with --embedder none, bring" in night("--embedder", "hashing")[1]
+    assert "; go back with --embedder none, restore" in night("--embedder", "hashing")[1]
 
 
 def test_a_scratch_warehouse_takes_what_the_project_sets_each_night_and_says_so(
