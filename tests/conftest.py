@@ -50,6 +50,8 @@ NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)}
 
 # Threads of torch that spin while they wait take three times as long where others use the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# A user's own flow starts a server, for which Prefect waits 20 s: too short on a busy machine.
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 
 # Folders of tests are in memory where there is room: disks cost a tenth of the time. Tests write
 # programs there, which a container may forbid to run.
