@@ -631,7 +631,7 @@ def test_the_warehouse_may_come_from_the_environment(
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
     done = invoke("sql", "SELECT 1")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"kp-batch: {tmp_path} ")
+    assert f"{tmp_path} is not a warehouse; run an archive first" in done.stderr
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:

@@ -611,7 +611,7 @@ def test_an_unknown_run_is_reported(
 ) -> None:
     two, known, _ = moved
     first, second = (known if run == "known" else "20260101T000000Z-abcdef" for run in runs)
-    with fails_with(WarehouseError, "no_run"):
+    with fails_with(WarehouseError, "no_run", r"no run '20260101T000000Z-abcdef'"):
         compared(two.warehouse, first, second, force=force)
 
 

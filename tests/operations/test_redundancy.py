@@ -118,7 +118,7 @@ def test_missing_vectors_are_an_error(eight: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(operation, "SAMPLE_TEXTS", 2)  # all that lack are counted
     for path in Layout(eight / "warehouse").vectors(Hashing.encoder_id).glob("*.npy"):
         path.unlink()
-    with fails_with(WarehouseError, "missing_vectors"):
+    with fails_with(WarehouseError, "missing_vectors", r"^6 of 6 vectors .*--restore-vectors"):
         found(eight)
 
 

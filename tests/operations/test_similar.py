@@ -128,7 +128,7 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(eight: Path) -> None:
     vectors = np.load(chunk)
     vectors[1, 0] += 1
     np.save(chunk, vectors)
-    with pytest.raises(DamagedVectorsError, match=chunk.name):
+    with pytest.raises(DamagedVectorsError, match=rf"{chunk.name} is damaged: row 1 .* makes it"):
         found(eight, "t4")
     # Once it is removed, what is left of it counts no more.
     hashes = chunk.with_name(chunk.name.replace(".vectors.npy", HASHES))
@@ -141,7 +141,7 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(eight: Path) -> None:
 def test_without_an_encoder_there_is_nothing_to_compare(tmp_path: Path) -> None:
     write(tmp_path, *range(3))
     rescore_archive(settings_of(tmp_path, embedder="none"))
-    with fails_with(KpBatchError, "no_encoder"):
+    with fails_with(KpBatchError, "no_encoder", r"encoder, .* with an --embedder first"):
         found(tmp_path, "t1")
     with fails_with(KpBatchError, "no_encoder"):
         list(similar_to_lines(tmp_path / "warehouse", lines(trace()), datetime.now(UTC), 1))

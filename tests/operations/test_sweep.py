@@ -267,7 +267,7 @@ def test_missing_vectors_are_made_by_what_the_message_says(scored: RescoreConfig
 
 def test_a_warehouse_without_an_encoder_has_no_vectors_to_sweep(scored: RescoreConfig) -> None:
     rescore_archive(scored.model_copy(update={"embedder": "none"}))
-    with fails_with(KpBatchError, "no_encoder"):
+    with fails_with(KpBatchError, "no_encoder", r"encoder, .* with an --embedder first"):
         swept(scored.warehouse)
 
 

@@ -560,14 +560,22 @@ def test_novelty_that_was_not_measured_is_not_drawn() -> None:
 @pytest.mark.parametrize(
     ("now", "before", "told"),
     [
-        ({"code": 30, "ops": 70}, {"code": 24, "ops": 76}, "code had 30%|24%"),
+        (
+            {"code": 30, "ops": 70},
+            {"code": 24, "ops": 76},
+            "code had 30%|in the previous four, 24%",
+        ),
         ({"code": 30, "ops": 70}, {"code": 26, "ops": 74}, None),
         (
             {"code": 30, "ops": 40, "rest": 30},
             {"ops": 50, "rest": 50},
-            "code had 30%|0%",
+            "code had 30%|in the previous four, 0%",
         ),
-        ({"ops": 10, "rest": 90}, {"code": 40, "rest": 60}, "code had 0%|40%"),
+        (
+            {"ops": 10, "rest": 90},
+            {"code": 40, "rest": 60},
+            "code had 0%|in the previous four, 40%",
+        ),
     ],
 )
 def test_the_share_that_moved_most_in_the_last_period_is_told(

@@ -199,13 +199,14 @@ def test_a_list_that_names_a_file_as_no_run_does_is_damaged(tmp_path: Path, path
     publish_profile(tmp_path, "one")
     name = write_list(tmp_path, "an-attacker", [DataFile(path, 1, 1, None)])
     manifest = Manifest(SETTINGS, {"profiles": {"2026-01": name}})
-    with fails_with(WarehouseError, "damaged"):
+    damaged = rf"the list of files {name}\.json is damaged"
+    with fails_with(WarehouseError, "damaged", damaged):
         PublishedSnapshot(tmp_path, manifest).relation("profiles")
 
 
 @pytest.mark.parametrize("name", ["../../outside", "*", "x" * 32])
 def test_a_run_that_names_a_manifest_as_none_does_is_damaged(tmp_path: Path, name: str) -> None:
-    with fails_with(WarehouseError, "damaged"):
+    with fails_with(WarehouseError, "damaged", r"\.json is damaged; restore it from a copy"):
         past_manifest(tmp_path, name)
 
 

@@ -605,10 +605,10 @@ def test_a_damaged_manifest_json_is_refused_with_what_helps(one: Path, damage: s
     manifest.write_bytes(DAMAGED[damage](manifest.read_bytes()))
     before = listing(one)
     for look in (read_manifest, ours, rebuild):
-        with fails_with(WarehouseError, "damaged"):
+        with fails_with(WarehouseError, "damaged", r"manifest\.json is damaged; restore it"):
             look(one)
     assert listing(one) == before
-    with fails_with(WarehouseError, "damaged"), writing(one, wait=False):
+    with fails_with(WarehouseError, "damaged", "is damaged"), writing(one, wait=False):
         pytest.fail("nobody writes to what is damaged")
 
 

@@ -196,7 +196,7 @@ def test_asking_of_the_past_changes_nothing(
 @pytest.mark.usefixtures("runs_by_night")
 def test_an_unknown_run_is_reported(folder: Path, run_id: str) -> None:
     with (
-        fails_with(WarehouseError, "no_run") as caught,
+        fails_with(WarehouseError, "no_run", r"^there is no run .*; see: kp-batch runs") as caught,
         connect(folder / "warehouse", run_id),
     ):
         pass
