@@ -252,8 +252,9 @@ def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
     [(count,)] = connection.execute(query, [NO_FINGERPRINT]).fetchall()
     if count:
         raise KpBatchError(
-            f"{count_of(count, 'chosen trace')} have no vectors for --distinct: they were scored "
-            "without an embedder; leave out --distinct, or run with an embedder first"
+            "without an embedder there are no vectors for --distinct "
+            f"({count_of(count, 'chosen trace')}); "
+            "leave out --distinct, or run with an embedder first"
         )
 
 

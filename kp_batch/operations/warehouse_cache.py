@@ -440,7 +440,7 @@ def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> No
     for name in group:
         if name not in cache_by:
             raise KpBatchError(
-                f"--group: {name} is not what the warehouse keeps caches by; leave it out: "
+                f"--group: {name} does not choose a cache here; leave it out: "
                 f"its cache_by is {format_cache_by(cache_by)}"
             )
     if missing := [name for name in cache_by if name not in {*CACHE_COLUMNS, *group}]:

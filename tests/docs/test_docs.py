@@ -359,7 +359,7 @@ def test_all_messages_are_listed(modules: dict[Path, ast.Module]) -> None:
 def test_a_message_tells_what_to_do_by_what_a_clause_begins_with() -> None:
     for message in (
         "the disk of ... is full...; free some space",
-        "... have no vectors for --distinct; leave out --distinct",
+        "there are no vectors for --distinct (...); leave out --distinct",
         "... is no format: name one instead of auto",
         "no scores are published; to allow it this once: ...",
         "... vectors are not in ...; kp-batch run with ... makes them again",

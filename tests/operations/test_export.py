@@ -313,7 +313,7 @@ def test_copies_are_recognised_by_their_texts_and_other_traces_by_vectors(
     exported(warehouse, tmp_path / "a.jsonl", distinct=1.0)
     assert ids(tmp_path / "a.jsonl") == ["copies-t0", "copies-t2", "copies-t3"]
     where = "trace_id = 'copies-t2'"
-    with pytest.raises(KpBatchError, match=r"^1 chosen trace have no vectors .* leave"):
+    with pytest.raises(KpBatchError, match=r"no vectors for --distinct \(1 chosen trace\); leave"):
         exported(warehouse, tmp_path / "a.jsonl", where=where, distinct=0.9)
     assert chosen(various, "copies", tmp_path / "a.jsonl", distinct=1.0).dropped_similar == 2
     assert chosen(various, "copies", tmp_path / "b.jsonl", distinct=0.5).dropped_similar == 4

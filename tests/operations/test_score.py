@@ -337,7 +337,7 @@ def test_the_command_takes_the_values_that_no_trace_tells(several: Path) -> None
         ([], "a cache for each host, which the trace lacks: give --group host=VALUE"),
         (
             ["--group", "rack=1"],
-            "--group: rack is not what the warehouse keeps caches by; leave it out: its",
+            "--group: rack does not choose a cache here; leave it out: its",
         ),
     ):
         wrong = invoke(*arguments, *options, stdin=text)
