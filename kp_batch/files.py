@@ -25,6 +25,9 @@ from kp_batch.text import one_line, printable
 PROJECT_FILE = "kp_batch.toml"  # in the current folder, by default
 NO_FILE = "it is a pipe, a socket or a device, not a file"
 NAMED_PIPE = "it is a pipe, which may wait for ever; name a file, or <(command)"
+# A file that was written this recently may be written again within the same tick of its clock: its
+# times prove nothing about its content.
+MTIME_MARGIN_NS = 2_000_000_000
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # descriptors, at most one: see `note_leftovers_in`
 _SYNCED_AT_ONCE = 16  # a disk syncs files together that wait together

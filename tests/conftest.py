@@ -23,6 +23,7 @@ import kp_batch.pipeline.rescore  # noqa: F401 (what each run imports is no time
 from kp_batch.report import build as reporting
 from kp_batch.steps import step as steps
 from tests.support import ROOT
+from tests.support.docs.modules import parsed_modules
 from tests.support.processes.browser import CHROMIUM
 from tests.support.processes.buckets import make_bucket, s3_server
 from tests.support.processes.commands import restored_log
@@ -204,9 +205,7 @@ def anybody() -> Iterator[Invoke]:
 @pytest.fixture(scope="session")
 def modules() -> dict[Path, ast.Module]:
     """What the package's own modules say."""
-    return {
-        path: ast.parse(path.read_text("utf-8")) for path in sorted(ROOT.glob("kp_batch/**/*.py"))
-    }
+    return parsed_modules()
 
 
 @pytest.fixture(scope="session")

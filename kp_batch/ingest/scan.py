@@ -32,6 +32,7 @@ from kp_batch.archive.ledger import (
 )
 from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, path_keys
 from kp_batch.errors import CUT_FILE, ArchiveError
+from kp_batch.files import MTIME_MARGIN_NS
 from kp_batch.ingest.stage import (
     VERSION,
     NewContent,
@@ -50,9 +51,6 @@ from kp_batch.storage.urls import is_url
 from kp_batch.text import be, count_of, printable
 from kp_batch.warehouse.staging import Staging
 
-# A file that was written this shortly before the run may be written again within the same tick of
-# its clock. Its times prove nothing, so the next run compares its content once more.
-MTIME_MARGIN_NS = 2_000_000_000
 _CUT = "it ends within a line"
 _TRACE = ("trace_id", "content_hash")
 _IDENTITY = ("size", "mtime_ns", "version")

@@ -12,16 +12,14 @@ import pyarrow.parquet as pq
 
 from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.vector_store import VectorStore, check_stored, read_vectors
-from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.log import progress
 from kp_batch.novelty.resemblance import resemble_earlier
 from kp_batch.planning.scorer import Scorer, without_encoder
 from kp_batch.rendering import Head, Part, Table, as_text
-from kp_batch.runs.run import Run, last_config
+from kp_batch.runs.run import Run, last_config, nothing_scored
 from kp_batch.text import count_of
 from kp_batch.vectors import Float32s
-from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
 from kp_batch.warehouse.staging import Staging
@@ -128,9 +126,7 @@ class _Texts:
         """Compare the texts, or a sample of them, with all earlier ones."""
         traces, other_encoders, objectives = self.snapshot.ask(_COUNTS).row(0)
         if not traces:
-            where = shown(self.snapshot.warehouse)
-            message = f"no trace is scored in {where}; run an archive first"
-            raise WarehouseError(message, code="nothing_scored")
+            raise nothing_scored(self.snapshot.warehouse)
         compared = self.count if self.count <= MAX_EXACT_TEXTS else SAMPLE_TEXTS
         hits = self._hits(compared, similarity)
         exact, near = traces - self.count, round(hits / compared * self.count)

@@ -20,6 +20,7 @@ from kp_batch.project import ProjectFile
 from kp_batch.rendering import Facts, Head, Part, as_text
 from kp_batch.report.build import renew_report
 from kp_batch.runs.run import Run, last_config
+from kp_batch.settings import option_of
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
@@ -273,7 +274,7 @@ def _facts(result: RollbackResult, *, has_project: bool) -> Iterator[tuple[str, 
     yield from (("setting", printable(change.words)) for change in settings)
     options = sorted({_OPTIONS.get(change.code, change.code) for change in settings})
     if options and not has_project:
-        named = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+        named = ", ".join(option_of([option]) for option in options)
         yield "again", f"a later run with {named} applies it again"
 
 

@@ -27,6 +27,7 @@ from kp_batch.warehouse.manifest import (
     Manifest,
     check_manifest,
     check_tables,
+    no_warehouse,
     read_manifest,
     read_there,
 )
@@ -240,8 +241,7 @@ def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
             f"{warehouse} cannot be reached: there is no such folder; check its path and its disk"
         )
     if not (manifest or last):
-        message = f"{warehouse} is not a warehouse; run an archive first"
-        raise WarehouseError(message, code="no_warehouse")
+        raise no_warehouse(str(warehouse))
     if manifest:
         check_tables(manifest, warehouse)
     success = success or (_last_done(warehouse) if manifest else None)
@@ -271,8 +271,7 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     check_manifest(manifest, copy, warehouse_id)
     runs = [each for each in (there.last_run, here.last_run) if each]
     if not (manifest or runs):
-        message = f"{url} is not a warehouse; run an archive first"
-        raise WarehouseError(message, code="no_warehouse")
+        raise no_warehouse(url)
     last = max(runs, key=lambda each: each.started_at, default=None)
     writer = noticed_writer(store_at(url))
     elsewhere = _elsewhere(copy, writer) if writer else None

@@ -30,7 +30,7 @@ from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer, without_encoder
 from kp_batch.planning.timeline import RANGE_ROWS, ReplaySpan
 from kp_batch.planning.write_tasks import rows_in_part
-from kp_batch.runs.run import Run, last_config
+from kp_batch.runs.run import Run, last_config, nothing_scored
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.steps.step import ThreadExecutor, step
@@ -88,9 +88,7 @@ def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noq
             create_macros(snapshot.connection, *_MACROS)
             traces = int(snapshot.ask("SELECT count(*) FROM published.scores").item())
             if not traces:
-                where = shown(warehouse)
-                message = f"no trace is scored in {where}; run an archive first"
-                raise WarehouseError(message, code="nothing_scored")
+                raise nothing_scored(warehouse)
             _check_keys(snapshot, groupings)
             variants: list[dict[str, Any]] = []
             with progress("replaying", traces * len(groupings), "trace") as bar:

@@ -157,6 +157,12 @@ def last_archive(snapshot: PublishedSnapshot) -> tuple[str, ...]:
     return tuple(last.config["archive"]) if last else ()
 
 
+def nothing_scored(warehouse: Path) -> WarehouseError:
+    """Return the error about a warehouse that has no scores."""
+    message = f"no trace is scored in {shown(warehouse)}; run an archive first"
+    return WarehouseError(message, code="nothing_scored")
+
+
 def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:
     """Return the settings of the last run that is done, with a note for another run.
 
@@ -165,7 +171,6 @@ def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:
     """
     last = last_done(published(warehouse).runs())
     if last is None:
-        message = f"nothing was scored in {shown(warehouse)} yet; run an archive first"
-        raise WarehouseError(message, code="nothing_scored")
+        raise nothing_scored(warehouse)
     required = {"archive": last.config["archive"], "warehouse": str(warehouse), "note": note}
     return effective_config(RescoreConfig.model_validate(required))

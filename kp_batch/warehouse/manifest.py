@@ -184,6 +184,11 @@ def copy_catalog(warehouse: Path, folder: str) -> Path:
     return shutil.copyfile(catalog, Path(folder) / catalog.name)
 
 
+def no_warehouse(place: str) -> WarehouseError:
+    """Return the error about a place that has no warehouse."""
+    return WarehouseError(f"{place} is not a warehouse; run an archive first", code="no_warehouse")
+
+
 def require_manifest(warehouse: Path) -> Manifest:
     """Read what is published.
 
@@ -192,8 +197,7 @@ def require_manifest(warehouse: Path) -> Manifest:
     """
     manifest = read_manifest(warehouse)
     if manifest is None:
-        message = f"{shown(warehouse)} is not a warehouse; run an archive first"
-        raise WarehouseError(message, code="no_warehouse")
+        raise no_warehouse(shown(warehouse))
     return manifest
 
 

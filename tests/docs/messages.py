@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kp_batch import errors
-from tests.support import ROOT
+from tests.support.docs.modules import parsed_modules
 
 LIST = Path(__file__).with_name("messages.txt")
 
@@ -125,7 +125,4 @@ def _part(part: ast.expr, named: Mapping[str, list[ast.expr]]) -> str:
 
 
 if __name__ == "__main__":
-    modules = [
-        ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "kp_batch").rglob("*.py"))
-    ]
-    LIST.write_text("\n".join(all_messages(modules)) + "\n", "utf-8")
+    LIST.write_text("\n".join(all_messages(parsed_modules().values())) + "\n", "utf-8")

@@ -73,11 +73,12 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
             continue
         traces = traces_of(data, scope)
         on_mean, share = row["total_effect"] / traces, row["traces"] / traces
-        second = other if other and abs(other["total_effect"]) / traces >= VISIBLE else None
-        said, also = dict[str, Value](), ""
+        other_effect = other["total_effect"] / traces if other else 0.0
+        second = other if abs(other_effect) >= VISIBLE else None
+        also = ""
         if second:
-            effect = said["second_effect_on_mean"] = second["total_effect"] / traces
-            also = f" The override {second['part']} {_does(effect)} it by {abs(effect):.2g}."
+            does = _does(other_effect)
+            also = f" The override {second['part']} {does} it by {abs(other_effect):.2g}."
         yield Finding(
             "override",
             (
@@ -94,7 +95,7 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
                 **only(row, "traces", "mean_effect"),
                 "effect_on_mean": on_mean,
                 "share": share,
-                **said,
+                **({"second_effect_on_mean": other_effect} if second else {}),
             },
             row["traces"],
             abs(row["mean_effect"]),
