@@ -197,7 +197,7 @@ def add_handler(handler: logging.Handler) -> None:
 def show_on_stderr() -> None:
     """Show the log on stderr, as the command line does."""
     handler = _OnStderr(user_err())
-    handler.setFormatter(_Line())
+    handler.setFormatter(_LineFormatter())
     handler.addFilter(_is_at_length)
     add_handler(handler)
 
@@ -268,7 +268,7 @@ def _bar(label: str, total: int, unit: str) -> Any:
     return tqdm(total=total, desc=name, unit=noun, file=user_err(), leave=False)
 
 
-class _Line(logging.Formatter):
+class _LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "warning: " if record.levelno >= logging.WARNING else ""
         return f"kp-batch: {level}{record.getMessage()}"

@@ -1,11 +1,25 @@
-"""What is private to a module is used in it, and no test replaces it; no linter looks at that."""
+"""Classes have names of their own; private names are used, and no test replaces them.
+
+No linter looks at that.
+"""
 
 import ast
 import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.support import ROOT
+
+
+def test_each_class_has_a_name_of_its_own(modules: Mapping[Path, ast.Module]) -> None:
+    nodes = (node for tree in modules.values() for node in ast.walk(tree))
+    counts = Counter(node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef))
+    assert len(counts) > 200
+    assert [name for name, count in counts.items() if count > 1] == []
+
 
 DEFINED = re.compile(r"^(?:(?:async )?def |class )?(_[a-zA-Z]\w*)\b(?!\.)", re.MULTILINE)
 

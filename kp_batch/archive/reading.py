@@ -13,7 +13,7 @@ from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import UnreadableError, is_of_machine
-from kp_batch.magic_bytes import BINARY, PARQUET, STARTS, Kind, kind_of
+from kp_batch.magic_bytes import BINARY, PARQUET, STARTS, FileKind, kind_of
 
 # Rows of a batch: long traces have some 50 kB of text, so a batch stays below 200 MB.
 BATCH_ROWS = 4_096
@@ -142,7 +142,7 @@ def _unreadable_if_damaged(source: SourceFile) -> Generator[None]:
         raise UnreadableError(reason) from error
 
 
-def _other_kind(source: SourceFile) -> Kind | None:
+def _other_kind(source: SourceFile) -> FileKind | None:
     """Return what a file read as Parquet really is; None if it may be damaged Parquet."""
     if source.format.name != "parquet":
         return None

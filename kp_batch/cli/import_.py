@@ -49,7 +49,7 @@ otherwise = "default"              # without it, traces with other values are re
 """
 
 
-class _Archive(click.Path):
+class _FolderOrUrl(click.Path):
     """A folder, or the URL of one in a bucket."""
 
     def convert(
@@ -80,7 +80,7 @@ def _limits() -> "type[ImportLimits]":
     "--output",
     "archive",
     metavar="ARCHIVE",
-    type=_Archive(file_okay=False),
+    type=_FolderOrUrl(file_okay=False),
     help="The folder of the archive, or its URL in a bucket. It gets a file for each day.",
 )
 @click.option(
@@ -163,7 +163,7 @@ def import_formats() -> None:
 
 
 @kp_batch.command("import-forget")
-@click.argument("archive", type=_Archive(file_okay=False))
+@click.argument("archive", type=_FolderOrUrl(file_okay=False))
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option(
     "--source",

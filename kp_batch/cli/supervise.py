@@ -366,7 +366,7 @@ def logged(log: Path) -> Generator[None]:
         return
     from kp_batch.warehouse.publication import when_writing
 
-    new = _Log(log, TEMPORARY_FOLDERS[0] / _OUTPUT)
+    new = _OutputLog(log, TEMPORARY_FOLDERS[0] / _OUTPUT)
     when_writing(new.publish)
     try:
         yield
@@ -378,7 +378,7 @@ def logged(log: Path) -> Generator[None]:
         new.remove_unpublished()
 
 
-class _Log:
+class _OutputLog:
     """A log under a temporary name, to which `output` becomes a link."""
 
     def __init__(self, path: Path, output: Path) -> None:

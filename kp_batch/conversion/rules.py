@@ -17,7 +17,7 @@ _FIELD = "field:"  # before the name of the field that contains the time
 _NOON = "2026-05-01T12:00:00Z"
 
 
-class _Table(BaseModel):
+class _RulesTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def _refuse_with_always(self) -> None:
@@ -31,7 +31,7 @@ class _Table(BaseModel):
             )
 
 
-class Success(_Table):
+class Success(_RulesTable):
     """A score that must reach a limit, or the same answer for all traces."""
 
     score: str | None = None
@@ -57,7 +57,7 @@ class Success(_Table):
         return value >= self.at_least if self.at_least is not None else value <= (self.at_most or 0)
 
 
-class Confidence(_Table):
+class Confidence(_RulesTable):
     """A score scaled from min..max to 0..1, or the same answer for all traces."""
 
     score: str | None = None
@@ -85,7 +85,7 @@ class Confidence(_Table):
         return (value - self.min) / (self.max - self.min)
 
 
-class Domain(_Table):
+class Domain(_RulesTable):
     """A native field that names the domain, and the domains of its values."""
 
     source: str | None = Field(None, alias="from")
@@ -118,7 +118,7 @@ def _time_rule(rule: str) -> str:
     return rule
 
 
-class Rules(_Table):
+class Rules(_RulesTable):
     """All rules of an import."""
 
     success: Success | None = None

@@ -223,18 +223,18 @@ class ArchiveChange:
         return len({*names}.difference(self._store.values(stay, until)))
 
     def days(self) -> list[str]:
-        """See `Changes`."""
+        """See `DayChanges`."""
         return self._store.values("SELECT DISTINCT day FROM new.pieces")
 
     def ids(self, day: str) -> list[str]:
-        """See `Changes`."""
+        """See `DayChanges`."""
         return self._store.values("SELECT id FROM new.built WHERE day = ?", day)
 
     def pieces(self, day: str) -> Iterator[Piece]:
-        """See `Changes`."""
+        """See `DayChanges`."""
         query = "SELECT day, key, rows FROM new.pieces WHERE day = ? ORDER BY key"
         return map(Piece._make, self._run(query, [day]))
 
     def leaving(self) -> list[tuple[str, str, bool]]:
-        """See `Changes`."""
+        """See `DayChanges`."""
         return [(day, self._form.id_of(name), moves) for day, name, moves in self._store.leaving()]

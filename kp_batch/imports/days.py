@@ -106,7 +106,7 @@ def _unpacked(rows: bytes) -> pl.DataFrame:
     return cast("pl.DataFrame", pl.from_arrow(pa.ipc.open_stream(rows).read_all()))
 
 
-class Changes(Protocol):
+class DayChanges(Protocol):
     """What changes in the days of an archive."""
 
     def days(self) -> list[str]:
@@ -126,7 +126,7 @@ class Changes(Protocol):
         ...
 
 
-def write_days(archive: Archive, changes: Changes, metadata: Mapping[str, str]) -> int:
+def write_days(archive: Archive, changes: DayChanges, metadata: Mapping[str, str]) -> int:
     """Write days, each completely or not at all; return how many changed.
 
     A trace that moves is taken out of its old day last, so it is in one day at any moment. Each
@@ -148,7 +148,7 @@ def write_days(archive: Archive, changes: Changes, metadata: Mapping[str, str]) 
 
 def _write(
     archive: Archive,
-    changes: Changes | None,
+    changes: DayChanges | None,
     days: Iterable[str],
     without: Callable[[str], Collection[str]],
     metadata: Mapping[str, str],
@@ -167,7 +167,7 @@ def _write(
     return changed
 
 
-def _new(changes: Changes, day: str) -> Iterator[tuple[str, pl.DataFrame]]:
+def _new(changes: DayChanges, day: str) -> Iterator[tuple[str, pl.DataFrame]]:
     return ((piece.key, _unpacked(piece.rows)) for piece in changes.pieces(day))
 
 

@@ -90,7 +90,7 @@ def import_traces(
         files = files_of(sources, str(archive))
         snapshot = target.snapshot()
         with opened_store(snapshot) as store:
-            plan = _Plan.of(snapshot, store, form, files, rules)
+            plan = _ImportPlan.of(snapshot, store, form, files, rules)
             check_rules(plan.form, rules)
             if not plan.source.inputs:
                 raise ArchiveError(
@@ -107,7 +107,7 @@ def import_traces(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ImportPlan:
     """What an import must do: the files of its sources, and those that the archive knows."""
 
     archive: Archive
@@ -125,7 +125,7 @@ class _Plan:
         form: Format | None,
         files: Mapping[str, str],
         rules: Rules,
-    ) -> "_Plan":
+    ) -> "_ImportPlan":
         state = store.state if store else State()
         form = form or FORMATS.get(state.format)
         form = form or detect_format([*files], lambda path: head_of(path, files[path]), local_path)
@@ -135,7 +135,7 @@ class _Plan:
         source = source_of(form, files, Probed(form, files, probed))
         return cls(archive, form, rules, state, known, source)
 
-    def at(self, archive: Archive, store: RecordStore) -> "_Plan":
+    def at(self, archive: Archive, store: RecordStore) -> "_ImportPlan":
         """Return the plan for the locked archive: another import may have changed it until then."""
         state, known = store.state, store.known_sources()
         _check_format(archive, state, self.form)
@@ -203,7 +203,9 @@ def _check_format(archive: Archive, state: State, form: Format) -> None:
 class _Import:
     """Carries out a plan, while the archive is locked."""
 
-    def __init__(self, plan: _Plan, store: RecordStore, folder: Path, limits: ImportLimits) -> None:
+    def __init__(
+        self, plan: _ImportPlan, store: RecordStore, folder: Path, limits: ImportLimits
+    ) -> None:
         self._plan, self._store, self._folder, self._limits = plan, store, folder, limits
         self._ids = plan.ids()
         paths = {id_: path for path, id_ in self._ids.items()}

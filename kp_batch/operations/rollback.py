@@ -90,7 +90,7 @@ def rollback(warehouse: Path, run: str, *, note: str | None = None) -> RollbackR
     published(warehouse)  # or the lock would make a folder
     with writing(warehouse, wait=False), timed() as clock:
         warn_of_unfinished_forget(warehouse)
-        plan = _Plan.of(warehouse, run, note)
+        plan = _RollbackPlan.of(warehouse, run, note)
         if plan.result.status == "nothing_to_do":
             return plan.result
         begun = Run.begin(plan.config, datetime.now(UTC))
@@ -125,11 +125,11 @@ def plan_rollback(warehouse: Path, run: str, exclude: Sequence[str] = ()) -> Rol
         WarehouseError: see `rollback`; other runs may be writing.
     """
     check_links(warehouse)
-    return _with_file_changes(_Plan.of(warehouse, run, None), exclude)
+    return _with_file_changes(_RollbackPlan.of(warehouse, run, None), exclude)
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _RollbackPlan:
     """The state to publish again."""
 
     target: RunRecord
@@ -138,7 +138,7 @@ class _Plan:
     result: RollbackResult
 
     @classmethod
-    def of(cls, warehouse: Path, name: str, note: str | None) -> "_Plan":
+    def of(cls, warehouse: Path, name: str, note: str | None) -> "_RollbackPlan":
         """Find the run, and the differences from it.
 
         Raises:
@@ -200,7 +200,7 @@ def _count_rejects(snapshot: PublishedSnapshot) -> int:
     return int(snapshot.scan("rejects").select(pl.len()).collect().item())
 
 
-def _with_file_changes(plan: _Plan, exclude: Sequence[str]) -> RollbackResult:
+def _with_file_changes(plan: _RollbackPlan, exclude: Sequence[str]) -> RollbackResult:
     """Return the result with what the next run would find in the archive."""
     config = plan.config.model_copy(update={"exclude": tuple(exclude)})
     try:

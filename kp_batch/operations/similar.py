@@ -124,7 +124,7 @@ def similar_to_trace(warehouse: Path, name: str, most: int) -> SimilarTraces:
                 "--restore-vectors makes it again, and changes no score"
             )
         asked = _Asked(row, vector, row["created_at"])
-        [found] = _Archive(snapshot, encoder_id, most).similar([asked])
+        [found] = _VectorSearch(snapshot, encoder_id, most).similar([asked])
         return found
 
 
@@ -153,7 +153,7 @@ def similar_to_lines(
     if encoder is None:
         raise without_encoder(warehouse, _NO_VECTORS)
     with open_published(warehouse) as snapshot:
-        archive = _Archive(snapshot, encoder.encoder_id, most)
+        archive = _VectorSearch(snapshot, encoder.encoder_id, most)
         yield from each_line(
             file, lambda facts: archive.similar(_asked(snapshot, encoder, facts, moment))
         )
@@ -204,7 +204,7 @@ class _Stored:
 
 
 @dataclass(frozen=True)
-class _Archive:
+class _VectorSearch:
     """Find traces by the stored vectors of an encoder.
 
     This reads the store in its own order, because finding the place of each trace would take

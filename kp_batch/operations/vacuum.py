@@ -119,7 +119,7 @@ def vacuum(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _VacuumPlan:
     """What to remove from the published state and from older runs."""
 
     published: PublishedSnapshot
@@ -145,7 +145,7 @@ class _Plan:
         )
 
 
-def _plan(warehouse: Path, since: datetime) -> _Plan:
+def _plan(warehouse: Path, since: datetime) -> _VacuumPlan:
     """Plan to keep the published state, and all runs from the first that ended since a time."""
     if Layout(warehouse).forgetting.exists():
         # It may be under way, in a bucket: past manifests are to name files that none does by now.
@@ -161,7 +161,7 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
     kept = kept_manifests(snapshot, runs, kept_from)
     old = _old_raw(snapshot, {run.run_id for run in runs if run.finished_at < since})
     encoders = _needless_encoders(snapshot)
-    return _Plan(
+    return _VacuumPlan(
         published=snapshot,
         kept_from=kept_from,
         unneeded=Unneeded.of(snapshot, kept),
@@ -181,7 +181,7 @@ def _kept_from(snapshot: PublishedSnapshot, runs: Sequence[RunRecord], since: da
     return min([*kept, last.number if last else snapshot.manifest.number])
 
 
-def _carry_out(plan: _Plan) -> tuple[int, int]:
+def _carry_out(plan: _VacuumPlan) -> tuple[int, int]:
     """Carry out a plan, and return the numbers of removed vectors of others, and merged files."""
     snapshot, warehouse = plan.published, plan.published.warehouse
     candidate = plan.facts.carry_out(Candidate(warehouse, snapshot.manifest, "upkeep"))
@@ -250,7 +250,7 @@ def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
     return sorted(folder for folder in folders if folder.name not in names)
 
 
-def _count_other_vectors(plan: _Plan) -> tuple[int, int]:
+def _count_other_vectors(plan: _VacuumPlan) -> tuple[int, int]:
     """Count the unused vectors of the other encoders, and the files to merge."""
     needed = {*Layout(plan.published.warehouse).all_vectors.glob("*")} - {*plan.encoders}
     ledger = plan.published.relation("files")

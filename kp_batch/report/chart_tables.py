@@ -12,7 +12,7 @@ _TINY = 0.0005  # a smaller number would be written as 0.0%
 
 
 @dataclass(frozen=True)
-class Column:
+class ChartColumn:
     """A column of a table, and the columns of the frame that it shows."""
 
     title: str  # the heading for readers
@@ -50,12 +50,12 @@ def written(value: float | str | date | None, form: str = "") -> str:
     return format(value + 0, form)
 
 
-def columns_of(frame: pl.DataFrame, columns: Sequence[Column]) -> list[Column]:
+def columns_of(frame: pl.DataFrame, columns: Sequence[ChartColumn]) -> list[ChartColumn]:
     """Return the columns for which a frame has all that they show."""
     return [column for column in columns if {*column.names} <= {*frame.columns}]
 
 
-def table(frame: pl.DataFrame, columns: Sequence[Column]) -> pl.DataFrame:
+def table(frame: pl.DataFrame, columns: Sequence[ChartColumn]) -> pl.DataFrame:
     """Return the columns of a frame as texts."""
     rows = frame.to_dicts()
     return pl.DataFrame({column.title: [column.cell(row) for row in rows] for column in columns})

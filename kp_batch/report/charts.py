@@ -79,7 +79,7 @@ def _interval(
 
 
 @dataclass(frozen=True)
-class _Measure:
+class _ChartMeasure:
     """One of several numbers in a row of a chart, and the columns of its interval."""
 
     title: str
@@ -93,7 +93,7 @@ class _Measure:
         return [{**layer, "transform": [*layer.get("transform", ()), *named]} for layer in layers]
 
 
-def _colour(*measures: _Measure, **more: Any) -> Spec:
+def _colour(*measures: _ChartMeasure, **more: Any) -> Spec:
     """Return the colours of measures; the legend says which of them have an interval."""
     scale = {"domain": [measure.title for measure in measures]}
     titles = [measure.title for measure in measures if measure.low]
@@ -103,17 +103,19 @@ def _colour(*measures: _Measure, **more: Any) -> Spec:
 
 
 _OVER_TIME = (
-    _Measure(SCORE, "mean", "low", "high"),
-    _Measure(NOVELTY, "novelty", "novelty_low", "novelty_high"),
+    _ChartMeasure(SCORE, "mean", "low", "high"),
+    _ChartMeasure(NOVELTY, "novelty", "novelty_low", "novelty_high"),
 )
 _OF_UNITS = (
-    _Measure(SCORE, "mean", "low", "high"),
-    _Measure(SUCCESS, "success", "success_low", "success_high"),
-    _Measure(STATED, "confidence"),
+    _ChartMeasure(SCORE, "mean", "low", "high"),
+    _ChartMeasure(SUCCESS, "success", "success_low", "success_high"),
+    _ChartMeasure(STATED, "confidence"),
 )
 _OF_PAIRS = (
-    _Measure(SCORE, "score_difference", "score_low", "score_high"),
-    _Measure(SUCCESS, "success_difference", "success_difference_low", "success_difference_high"),
+    _ChartMeasure(SCORE, "score_difference", "score_low", "score_high"),
+    _ChartMeasure(
+        SUCCESS, "success_difference", "success_difference_low", "success_difference_high"
+    ),
 )
 
 
@@ -156,7 +158,7 @@ def _warming_up(rows: pl.DataFrame, step: Spec) -> list[Spec]:
 
 
 def _means(
-    rows: pl.DataFrame, measure: _Measure, measures: Sequence[_Measure], step: Spec
+    rows: pl.DataFrame, measure: _ChartMeasure, measures: Sequence[_ChartMeasure], step: Spec
 ) -> list[Spec]:
     """Draw a line through well-known values, with its band, and faint dots for the rest."""
     y = quantitative(measure.name, title="mean, 0 to 1", scale=_ROOMY, axis=_ALIGNED)
@@ -334,7 +336,7 @@ def paired(shown: Shown) -> Spec:
     return {**chart, "layer": [_line_at("x", 0, strokeWidth=0.5), *chart["layer"]]}
 
 
-def _side_by_side(shown: Shown, measures: Sequence[_Measure], x: Spec) -> Spec:
+def _side_by_side(shown: Shown, measures: Sequence[_ChartMeasure], x: Spec) -> Spec:
     """Draw a row for each unit, with a dot and an interval for each of two measures.
 
     A third measure, without intervals, is a line next to the second.

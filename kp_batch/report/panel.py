@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 from polars import selectors
 
-from kp_batch.report.chart_tables import TIME, Column, columns_of, table
+from kp_batch.report.chart_tables import TIME, ChartColumn, columns_of, table
 from kp_batch.report.data import ReportData
 from kp_batch.report.vega_lite import Shown, Spec, as_spec
 
@@ -25,7 +25,7 @@ class Panel:
     take: Taking  # the rows of chart and table
     draw: Callable[[Shown], Spec]  # the chart of these rows, without the rows
     drawn: tuple[str, ...] = ()  # the columns that the chart needs, if a scope has them; none: all
-    columns: tuple[Column, ...] = ()  # columns of the table and tooltips; none: there is no table
+    columns: tuple[ChartColumn, ...] = ()  # of the table and tooltips; none: there is no table
     listed: Taking | None = None  # the rows of the table, if these differ
     frames: tuple[str, ...] = ()  # the frames of the data that it needs
     is_wide: bool = False

@@ -6,7 +6,7 @@ from typing import cast
 import polars as pl
 
 from kp_batch.report import charts
-from kp_batch.report.chart_tables import TIME, Column, written
+from kp_batch.report.chart_tables import TIME, ChartColumn, written
 from kp_batch.report.charts import CHANCE, MORE_THAN_CHANCE, NOT_COMPARED, WARMING_UP
 from kp_batch.report.data import MIN_TRACES, ReportData
 from kp_batch.report.kinds.outcomes import is_of_outcomes
@@ -197,10 +197,10 @@ def _unlike_before(data: ReportData, _scope: str) -> Iterator[str]:
         yield f"This is not a trend, because {data.no_trend}."
 
 
-_TRACES = Column("traces", "traces", ",")
-_TASKS = Column("tasks", "tasks", ",")
-_MEAN = Column("mean score", "mean", ".3f", "low", "high")
-_SUCCESS = Column("success", "success", ".1%", "success_low", "success_high")
+_TRACES = ChartColumn("traces", "traces", ",")
+_TASKS = ChartColumn("tasks", "tasks", ",")
+_MEAN = ChartColumn("mean score", "mean", ".3f", "low", "high")
+_SUCCESS = ChartColumn("success", "success", ".1%", "success_low", "success_high")
 _BINS = (
     *("low", "high", "traces", "tasks"),
     *("success", "success_low", "success_high"),
@@ -209,8 +209,8 @@ _UNIT_DRAWN = (
     *("unit", "traces", "tasks", "mean", "low", "high"),
     *("success", "success_low", "success_high", "confidence"),
 )
-_CONFIDENCE = Column("stated confidence", "confidence", ".3f")
-_OVERCONFIDENCE = Column(
+_CONFIDENCE = ChartColumn("stated confidence", "confidence", ".3f")
+_OVERCONFIDENCE = ChartColumn(
     "overconfident by", "overconfidence", "+.3f", "overconfidence_low", "overconfidence_high"
 )
 _OF_UNIT = (_TRACES, _TASKS, _MEAN, _SUCCESS, _CONFIDENCE, _OVERCONFIDENCE)
@@ -232,12 +232,12 @@ PANELS: tuple[Panel, ...] = (
             *("novelty", "novelty_low", "novelty_high", "warming_up", "is_over", "is_few"),
         ),
         (
-            Column("from", "start", TIME),
+            ChartColumn("from", "start", TIME),
             _TRACES,
             _TASKS,
             _MEAN,
-            Column("mean novelty", "novelty", ".3f", "novelty_low", "novelty_high"),
-            Column("note", "note"),
+            ChartColumn("mean novelty", "novelty", ".3f", "novelty_low", "novelty_high"),
+            ChartColumn("note", "note"),
         ),
         listed=_all_times,
         is_wide=True,
@@ -251,7 +251,7 @@ PANELS: tuple[Panel, ...] = (
         _frame("over_time"),
         charts.volume,
         ("start", "end", "traces", "is_over"),
-        (Column("from", "start", TIME), _TRACES),
+        (ChartColumn("from", "start", TIME), _TRACES),
         is_wide=True,
         frames=("over_time",),
     ),
@@ -266,13 +266,13 @@ PANELS: tuple[Panel, ...] = (
             *("mix", "within", "entered", "exited", "verdict"),
         ),
         (
-            Column("from", "begins", TIME),
+            ChartColumn("from", "begins", TIME),
             _TRACES,
-            Column("mean score", "mean", ".3f"),
-            Column("of the four before", "mean_before", ".3f"),
-            Column("change", "change", "+.3f", "low", "high"),
-            *(Column(part, part, "+.3f") for part in charts.PARTS),
-            Column("verdict", "verdict"),
+            ChartColumn("mean score", "mean", ".3f"),
+            ChartColumn("of the four before", "mean_before", ".3f"),
+            ChartColumn("change", "change", "+.3f", "low", "high"),
+            *(ChartColumn(part, part, "+.3f") for part in charts.PARTS),
+            ChartColumn("verdict", "verdict"),
         ),
         is_wide=True,
         notes=_of_changes,
@@ -288,16 +288,16 @@ PANELS: tuple[Panel, ...] = (
         charts.domains,
         ("domain", "traces", "tasks", "mean", "low", "high", "p5", "p95", "is_chosen"),
         (
-            Column("domain", "domain"),
+            ChartColumn("domain", "domain"),
             _TRACES,
             _TASKS,
             _MEAN,
-            Column("5%", "p5", ".3f"),
-            Column("95%", "p95", ".3f"),
-            Column("at threshold", "at_threshold", ","),
-            Column("share of traces", "share", ".1%", "share_low", "share_high"),
+            ChartColumn("5%", "p5", ".3f"),
+            ChartColumn("95%", "p95", ".3f"),
+            ChartColumn("at threshold", "at_threshold", ","),
+            ChartColumn("share of traces", "share", ".1%", "share_low", "share_high"),
             _SUCCESS,
-            Column("near repeats", "near_repeats", ".1%"),
+            ChartColumn("near repeats", "near_repeats", ".1%"),
         ),
         is_wide=True,
         frames=("domains",),
@@ -309,7 +309,7 @@ PANELS: tuple[Panel, ...] = (
         _frame("histogram"),
         charts.histogram,
         ("low", "high", "traces"),
-        (Column("from", "low", ".2f"), Column("to", "high", ".2f"), _TRACES),
+        (ChartColumn("from", "low", ".2f"), ChartColumn("to", "high", ".2f"), _TRACES),
         frames=("histogram",),
     ),
     Panel(
@@ -321,13 +321,13 @@ PANELS: tuple[Panel, ...] = (
         charts.drivers,
         ("part", "kind", "weight", "share_of_variance", "traces", "mean_effect", "total_effect"),
         (
-            Column("part", "part"),
-            Column("kind", "kind"),
-            Column("weight", "weight", ".2f"),
-            Column("share of the variance", "share_of_variance", ".1%"),
-            Column("overridden traces", "traces", ","),
-            Column("mean effect on these", "mean_effect", "+.3f"),
-            Column("total effect", "total_effect", "+,.1f"),
+            ChartColumn("part", "part"),
+            ChartColumn("kind", "kind"),
+            ChartColumn("weight", "weight", ".2f"),
+            ChartColumn("share of the variance", "share_of_variance", ".1%"),
+            ChartColumn("overridden traces", "traces", ","),
+            ChartColumn("mean effect on these", "mean_effect", "+.3f"),
+            ChartColumn("total effect", "total_effect", "+,.1f"),
         ),
         empty="all scores are the same",
         frames=("drivers",),
@@ -341,9 +341,9 @@ PANELS: tuple[Panel, ...] = (
         charts.success,
         ("mean", *_BINS),
         (
-            Column("score from", "low", ".1f"),
-            Column("to", "high", ".1f"),
-            *(_TRACES, _TASKS, Column("mean score", "mean", ".3f"), _SUCCESS),
+            ChartColumn("score from", "low", ".1f"),
+            ChartColumn("to", "high", ".1f"),
+            *(_TRACES, _TASKS, ChartColumn("mean score", "mean", ".3f"), _SUCCESS),
         ),
         frames=("success",),
     ),
@@ -356,9 +356,9 @@ PANELS: tuple[Panel, ...] = (
         charts.calibration,
         ("confidence", *_BINS),
         (
-            Column("confidence from", "low", ".1f"),
-            Column("to", "high", ".1f"),
-            *(_TRACES, _TASKS, Column("mean confidence", "confidence", ".3f"), _SUCCESS),
+            ChartColumn("confidence from", "low", ".1f"),
+            ChartColumn("to", "high", ".1f"),
+            *(_TRACES, _TASKS, ChartColumn("mean confidence", "confidence", ".3f"), _SUCCESS),
         ),
         notes=_one_confidence,
         empty="no trace states a confidence",
@@ -371,7 +371,7 @@ PANELS: tuple[Panel, ...] = (
         _units("agents"),
         charts.units,
         _UNIT_DRAWN,
-        (Column("agent", "unit"), *_OF_UNIT),
+        (ChartColumn("agent", "unit"), *_OF_UNIT),
         notes=_of_units("agents"),
         empty="no agent is recorded",
         frames=("agents",),
@@ -383,7 +383,7 @@ PANELS: tuple[Panel, ...] = (
         _units("frameworks"),
         charts.units,
         _UNIT_DRAWN,
-        (Column("framework", "unit"), *_OF_UNIT),
+        (ChartColumn("framework", "unit"), *_OF_UNIT),
         notes=_of_units("frameworks"),
         empty="no framework is recorded",
         frames=("frameworks",),
@@ -400,11 +400,11 @@ PANELS: tuple[Panel, ...] = (
             *("success_difference", "success_difference_low", "success_difference_high"),
         ),
         (
-            Column("agent or framework", "unit"),
-            Column("kind", "kind"),
-            Column("shared tasks", "shared_tasks", ","),
-            Column("score", "score_difference", "+.3f", "score_low", "score_high"),
-            Column(
+            ChartColumn("agent or framework", "unit"),
+            ChartColumn("kind", "kind"),
+            ChartColumn("shared tasks", "shared_tasks", ","),
+            ChartColumn("score", "score_difference", "+.3f", "score_low", "score_high"),
+            ChartColumn(
                 "success",
                 "success_difference",
                 "+.3f",
@@ -423,14 +423,14 @@ PANELS: tuple[Panel, ...] = (
         charts.drift,
         ("domain", "traces_before", "traces", "mean_shift", "p5_shift", "p50_shift", "p95_shift"),
         (
-            Column("domain", "domain"),
-            Column("traces before", "traces_before", ","),
-            Column("now", "traces", ","),
-            Column("mean", "mean_shift", "+.4f"),
-            Column("5%", "p5_shift", "+.4f"),
-            Column("median", "p50_shift", "+.4f"),
-            Column("95%", "p95_shift", "+.4f"),
-            Column("stability index", "stability_index", ".4f"),
+            ChartColumn("domain", "domain"),
+            ChartColumn("traces before", "traces_before", ","),
+            ChartColumn("now", "traces", ","),
+            ChartColumn("mean", "mean_shift", "+.4f"),
+            ChartColumn("5%", "p5_shift", "+.4f"),
+            ChartColumn("median", "p50_shift", "+.4f"),
+            ChartColumn("95%", "p95_shift", "+.4f"),
+            ChartColumn("stability index", "stability_index", ".4f"),
         ),
         notes=_unlike_before,
         empty="there is no earlier run to compare with",

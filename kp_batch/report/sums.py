@@ -51,7 +51,7 @@ def sums_of(scores: Scores, grouping: Grouping) -> pl.DataFrame:
         that are said above; where groups are compared, the sums of `Pairs`, named `paired_`. Of
         the labels, and of the whole if there is one.
     """
-    own, of_groups = _OfTasks.of_groups(scores, grouping)
+    own, of_groups = _GroupSums.of_groups(scores, grouping)
     whole, place_of_whole = _whole(own)
     for part in of_groups.parts(len(own.codes)):
         clusters = _clusters(part, place_of_whole, own)
@@ -63,12 +63,12 @@ def sums_of(scores: Scores, grouping: Grouping) -> pl.DataFrame:
 
 def totals_of(scores: Scores, grouping: Grouping) -> pl.DataFrame:
     """Sum only over the traces of each group: `by`, the keys, `traces` and the columns."""
-    own, _ = _OfTasks.of_groups(scores, grouping)
+    own, _ = _GroupSums.of_groups(scores, grouping)
     return pl.concat([each.frame() for each in (own, _whole(own)[0]) if each])
 
 
 @dataclass(frozen=True)
-class _Clusters:
+class _TaskClusters:
     """The traces of each task in each group: (c,) the group, how many, and the sums of columns."""
 
     place: np.ndarray
@@ -76,11 +76,11 @@ class _Clusters:
     n: np.ndarray
     sums: Sums
 
-    def placed(self, places: np.ndarray) -> "_Clusters":
+    def placed(self, places: np.ndarray) -> "_TaskClusters":
         """Return the same in other groups: those at these places."""
         return replace(self, place=places[self.place]).merged()
 
-    def merged(self) -> "_Clusters":
+    def merged(self) -> "_TaskClusters":
         """Sum clusters of one task in one group, which must be adjacent."""
         cluster = numbered(self.place, self.task)
         first = firsts(cluster)
@@ -88,10 +88,10 @@ class _Clusters:
             return self
         n, *sums = (np.bincount(cluster, values) for values in (self.n, *self.sums.values()))
         named = dict(zip(self.sums, sums, strict=True))
-        return _Clusters(self.place[first], self.task[first], n, named)
+        return _TaskClusters(self.place[first], self.task[first], n, named)
 
 
-class _OfTasks:
+class _GroupSums:
     """The sums of groups."""
 
     def __init__(self, grouping: Grouping, codes: np.ndarray, totals: Sums) -> None:
@@ -102,7 +102,7 @@ class _OfTasks:
         self._pairs = Pairs(len(codes)) if grouping.compares else None
 
     @classmethod
-    def of_groups(cls, scores: Scores, grouping: Grouping) -> tuple["_OfTasks", Scores]:
+    def of_groups(cls, scores: Scores, grouping: Grouping) -> tuple["_GroupSums", Scores]:
         """The sums of a grouping, its totals alone yet; and the scores, see `in_groups`."""
         of_groups, codes = in_groups(scores, grouping.code, grouping.size)
         return cls(grouping, codes, _totals(of_groups, len(codes), grouping.of)), of_groups
@@ -114,7 +114,7 @@ class _OfTasks:
         own = (pl.Series(name, values) for name, values in columns)
         return self.grouping.keys(self.codes).with_columns(*own, by=pl.lit(self.grouping.by))
 
-    def add(self, clusters: _Clusters) -> None:
+    def add(self, clusters: _TaskClusters) -> None:
         place, n, sums = clusters.place, clusters.n, clusters.sums
         self._summed.add("tasks", place)
         self._summed.add("squares", place, n * n)
@@ -135,7 +135,7 @@ class _OfTasks:
         if self._pairs and len(place):
             self._pairs.add(place, self._compared(clusters), n, sums)
 
-    def _compared(self, clusters: _Clusters) -> np.ndarray:
+    def _compared(self, clusters: _TaskClusters) -> np.ndarray:
         """Return a number for each task, or for each label if there is a whole over them."""
         task = (clusters.task - clusters.task.min()).astype(np.int64)
         if not (whole := self.grouping.whole):
@@ -144,7 +144,7 @@ class _OfTasks:
         return task * labels + self.codes[clusters.place] // whole.size
 
 
-def _whole(own: _OfTasks) -> tuple[_OfTasks | None, np.ndarray]:
+def _whole(own: _GroupSums) -> tuple[_GroupSums | None, np.ndarray]:
     """Return the sums over all labels, if any; and the place among them of each group.
 
     Their totals are added up from those of the labels.
@@ -157,7 +157,7 @@ def _whole(own: _OfTasks) -> tuple[_OfTasks | None, np.ndarray]:
     for name, values in own.totals.items():
         summed.add(name, place, values)
     totals = {name: values.astype(own.totals[name].dtype) for name, values in summed.sums.items()}
-    return _OfTasks(whole, codes, totals), place
+    return _GroupSums(whole, codes, totals), place
 
 
 def _totals(scores: Scores, size: int, of: Sequence[str]) -> Sums:
@@ -180,16 +180,16 @@ def _within(part: Part, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
     return place[is_in], {name: part[name][is_in] for name in names}
 
 
-def _clusters(part: Part, place_of_whole: np.ndarray, of: _OfTasks) -> _Clusters:
+def _clusters(part: Part, place_of_whole: np.ndarray, of: _GroupSums) -> _TaskClusters:
     """Return clusters sorted by group of the whole, then by task and label."""
     place, columns = _within(part, ("task", *of.of))
     task = columns.pop("task")
     n = np.ones(len(task))
     if not (task[1:] == task[:-1]).any():  # one trace per task
-        return _Clusters(place, task, n, columns)
+        return _TaskClusters(place, task, n, columns)
     key = place_of_whole[place]
     # Small types are sorted by digits, in a tenth of the time.
     small = key.astype(np.uint16) if len(of.codes) <= 1 << 16 else key
     order = np.argsort(small, kind="stable")
     sums = {name: values[order] for name, values in columns.items()}
-    return _Clusters(place[order], task[order], n, sums).merged()
+    return _TaskClusters(place[order], task[order], n, sums).merged()

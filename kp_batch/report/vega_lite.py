@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.report.chart_tables import TIME, Column
+from kp_batch.report.chart_tables import TIME, ChartColumn
 from kp_batch.report.data import ReportData
 
 VEGA_LITE = "6.4"  # the version of these specs, and of the script that draws them
@@ -23,7 +23,7 @@ class Shown:
     data: ReportData
     scope: str
     rows: pl.DataFrame
-    columns: Sequence[Column]  # the columns in its tooltips
+    columns: Sequence[ChartColumn]  # the columns in its tooltips
 
     @property
     def tooltip(self) -> Spec:
@@ -39,7 +39,7 @@ class Shown:
         return calculated(**texts, tooltip=" + '; ' + ".join(each)) if texts else []
 
     @property
-    def _numbered(self) -> list[tuple[int, Column]]:
+    def _numbered(self) -> list[tuple[int, ChartColumn]]:
         return list(enumerate(self.columns))
 
     def height(self, row: int = ROW) -> int:
@@ -58,7 +58,7 @@ def as_spec(shown: Shown, chart: Spec) -> Spec:
     }
 
 
-def _as_text(column: Column) -> str:
+def _as_text(column: ChartColumn) -> str:
     """Return the expression of a column's text, as in tables."""
     value, *ends = (_written(name, column.form) for name in column.names)
     if ends:

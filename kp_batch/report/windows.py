@@ -51,7 +51,7 @@ class Periods:
 
 
 @dataclass(frozen=True)
-class _Clusters:
+class _PeriodClusters:
     """The traces of one task in one group, (c,) each; by task, key and period."""
 
     place: np.ndarray
@@ -101,7 +101,7 @@ def sums_of_changes(scores: Scores, periods: Periods) -> pl.DataFrame:
         return part["domain"].astype(np.int64) * size + periods.of_days[part["day"]]
 
     of_groups, codes = in_groups(scores, code, len(domains) * size)
-    own = _Changes(codes, *_totals(of_groups, len(codes)))
+    own = _PeriodSums(codes, *_totals(of_groups, len(codes)))
     whole, place_of_whole = own.whole(size)
     for part in of_groups.parts(len(codes)):
         place = part["place"]
@@ -122,7 +122,7 @@ _NOW = ("tasks", "squares", "shifts")
 _SUMS = tuple(f"{name}{side}" for side in ("", "_before", "_of_both") for name in _NOW)
 
 
-class _Changes:
+class _PeriodSums:
     """The sums of groups, whose codes combine those of a key and of a period."""
 
     def __init__(self, codes: np.ndarray, traces: np.ndarray, total: np.ndarray) -> None:
@@ -136,14 +136,14 @@ class _Changes:
                 before[place[place >= 0]] += values[place >= 0]
         self._sums = {name: np.zeros(len(codes)) for name in _SUMS}
 
-    def whole(self, size: int) -> tuple["_Changes", np.ndarray]:
+    def whole(self, size: int) -> tuple["_PeriodSums", np.ndarray]:
         """Return the sums over all keys, and the place among them of each group."""
         codes, place = np.unique(self.codes % size, return_inverse=True)
         traces, total = (
             np.bincount(place, values, minlength=len(codes))
             for values in (self._totals["traces"], self._totals["total"])
         )
-        return _Changes(codes, traces.astype(np.int64), total), place
+        return _PeriodSums(codes, traces.astype(np.int64), total), place
 
     def frame(self, periods: Periods, names: pl.Series) -> pl.DataFrame:
         number = self.codes % periods.size
@@ -154,7 +154,7 @@ class _Changes:
         own = {"task_domain": names, "number": number, "begins": periods.begins[number]}
         return pl.DataFrame({**own, **self._totals, **sums})
 
-    def add(self, clusters: _Clusters, windows: Iterable[_Window]) -> None:
+    def add(self, clusters: _PeriodClusters, windows: Iterable[_Window]) -> None:
         for window in windows:
             place = self._later[window.by][clusters.place[window.chosen]]
             is_in = place >= 0
@@ -164,7 +164,7 @@ class _Changes:
                 self._sums[name] += np.bincount(place, values, minlength=len(self.codes))
 
     def _of_window(
-        self, clusters: _Clusters, window: _Window, place: np.ndarray
+        self, clusters: _PeriodClusters, window: _Window, place: np.ndarray
     ) -> dict[str, np.ndarray | None]:
         """Return what the tasks of a window add to the sums of their groups; None for 1."""
         share, shift = 0.0, 0.0
@@ -210,7 +210,7 @@ def _totals(scores: Scores, size: int) -> tuple[np.ndarray, np.ndarray]:
     return summed.sums["traces"], summed.sums["score"]
 
 
-def _clusters(part: Part, place: np.ndarray, codes: np.ndarray) -> _Clusters:
+def _clusters(part: Part, place: np.ndarray, codes: np.ndarray) -> _PeriodClusters:
     task, score = part["task"].astype(np.int64), part["score"]
     n = np.ones(len(task))
     if (task[1:] == task[:-1]).any():
@@ -220,10 +220,10 @@ def _clusters(part: Part, place: np.ndarray, codes: np.ndarray) -> _Clusters:
         n, score = np.bincount(cluster).astype(np.float64), np.bincount(cluster, score)
         place, task = place[firsts(cluster)], task[firsts(cluster)]
     above = codes[-1] + _BEFORE + 2 if len(codes) else 0
-    return _Clusters(place, task * above + codes[place], n, score)
+    return _PeriodClusters(place, task * above + codes[place], n, score)
 
 
-def _windows(clusters: _Clusters) -> Iterator[_Window]:
+def _windows(clusters: _PeriodClusters) -> Iterator[_Window]:
     """For each period up to four later than a cluster, unless its task is in one that is nearer."""
     apart = np.diff(clusters.number, append=clusters.number[-1:] + _FAR)
     earlier = _earlier(clusters)
@@ -238,7 +238,7 @@ def _windows(clusters: _Clusters) -> Iterator[_Window]:
         yield _Window(by, chosen, n[chosen], score[chosen])
 
 
-def _earlier(clusters: _Clusters) -> list[tuple[np.ndarray, int, np.ndarray]]:
+def _earlier(clusters: _PeriodClusters) -> list[tuple[np.ndarray, int, np.ndarray]]:
     """Of one to four places back: the clusters that have one of their task there, shortly before.
 
     Returns:

@@ -116,7 +116,7 @@ def test_an_invalidated_sample_says_so(tmp_path: Path) -> None:
 def test_of_several_copies_the_one_edited_last_counts() -> None:
     edit = {"value": "I", "provenance": {"timestamp": "2026-01-01T00:00:00Z"}}
     edited = {"match": {"value": "I", "history": [{"value": "C"}, edit]}}
-    shared = inspect.Log.of(log())
+    shared = inspect.LogFacts.of(log())
     records = [
         SourceRecord("one", inspect.record_of(content, shared))
         for content in (sample(), sample(scores=edited), sample(scores=None))
@@ -130,7 +130,7 @@ def test_of_copies_that_were_changed_at_once_the_last_counts() -> None:
     one, other = sample(), sample(scores={"match": {"value": "I"}}, messages=TALK[:3])
     for order, value in (([one, other], 0.0), ([other, one], 1.0)):
         records = [
-            SourceRecord("one", inspect.record_of(content, inspect.Log.of(log())))
+            SourceRecord("one", inspect.record_of(content, inspect.LogFacts.of(log())))
             for content in order
         ]
         assert inspect.draft("one", records, ALWAYS).scores == {"match": value}

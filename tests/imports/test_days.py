@@ -37,7 +37,7 @@ def day_of(at: tuple[int, int, int]) -> str:
 
 
 class Change:
-    """A change from some traces to others; see `days.Changes`."""
+    """A change from some traces to others; see `days.DayChanges`."""
 
     def __init__(self, before: Traces, after: Traces) -> None:
         self._built = after

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.report.chart_tables import TIME, Column, columns_of, written
+from kp_batch.report.chart_tables import TIME, ChartColumn, columns_of, written
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.panel import Panel, panel_values
@@ -652,7 +652,7 @@ def test_a_value_is_written_for_readers(value: Any, form: str, text: str) -> Non
 
 
 def test_an_interval_is_told_where_it_is_known() -> None:
-    mean = Column("mean score", "mean", ".2f", "low", "high")
+    mean = ChartColumn("mean score", "mean", ".2f", "low", "high")
     assert mean.cell({"mean": 0.5, "low": 0.25, "high": 1.0}) == "0.50 (0.25 to 1.00)"
     assert mean.cell({"mean": 0.5, "low": None, "high": None}) == "0.50"
     assert mean.cell({"mean": None, "low": None, "high": None}) == ""
@@ -666,7 +666,7 @@ def test_a_page_gets_charts_that_differ_once_and_the_rows_of_each_scope() -> Non
         lambda data, scope: pl.DataFrame({"sum": data[scope], "more": 1}),
         lambda shown: {"mark": "bar", "height": shown.rows.height},
         ("sum",),
-        (Column("sum", "sum", ".1f"),),
+        (ChartColumn("sum", "sum", ".1f"),),
         notes=lambda _data, scope: [f"Of {scope}."],
     )
     bare = Panel("bare", "Bare", "", lambda *_: pl.DataFrame({"one": []}), lambda _: {})

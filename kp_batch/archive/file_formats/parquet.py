@@ -181,8 +181,8 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """The Parquet types that a type of `ROWS` can be read from, and how."""
+class _TypeRule:
+    """Which Parquet types a type of `ROWS` can be read from, and how."""
 
     expected: str
     accepts: Callable[[pl.DataType], bool]
@@ -208,19 +208,19 @@ def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return text.map_batches(times_from_text, return_dtype=TIMESTAMP, is_elementwise=True)
 
 
-_KINDS: Mapping[pl.DataType, _Kind] = {
-    pl.String(): _Kind("text", _is_text, lambda value, _: value.cast(pl.String, strict=False)),
-    TIMESTAMP: _Kind(
+_TYPE_RULES: Mapping[pl.DataType, _TypeRule] = {
+    pl.String(): _TypeRule("text", _is_text, lambda value, _: value.cast(pl.String, strict=False)),
+    TIMESTAMP: _TypeRule(
         "a timestamp or ISO 8601 text",
         lambda dtype: isinstance(dtype, (*_TEXT, pl.Date, pl.Datetime)),
         _read_time,
     ),
-    pl.Boolean(): _Kind(
+    pl.Boolean(): _TypeRule(
         "true or false",
         lambda dtype: isinstance(dtype, (pl.Boolean, pl.Null)),
         lambda value, _: value.cast(pl.Boolean),
     ),
-    pl.Float64(): _Kind(
+    pl.Float64(): _TypeRule(
         "a number",
         lambda dtype: dtype.is_numeric() or dtype == pl.Null,
         lambda value, _: value.cast(pl.Float64),
@@ -319,7 +319,7 @@ def _resolve(
     if dtype == pl.Null:
         # One null for each step, since `start` itself is never null there.
         return pl.lit(None) if start is None else pl.when(start.is_null()).then(pl.lit(""))
-    kind = _KINDS[field.dtype]
+    kind = _TYPE_RULES[field.dtype]
     if not kind.accepts(dtype):
         if field.checked:
             faults.append(_wrong_type(name, dtype, kind.expected))

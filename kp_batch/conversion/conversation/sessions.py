@@ -241,7 +241,7 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class SessionLine:
     """A line that counts, or a part of one, as in its record.
 
     Attributes:
@@ -270,7 +270,7 @@ class Line:
     is_copied: bool
 
     @classmethod
-    def of(cls, record: Json) -> "Line":
+    def of(cls, record: Json) -> "SessionLine":
         """Make the line of a record."""
         is_end, time = record["role"] == "end", record["time"]
         return cls(
@@ -325,7 +325,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules, *, framewor
     )
 
 
-def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
+def _distinct(records: Iterable[SourceRecord]) -> list[SessionLine]:
     """Return the lines in order, each once; of different contents, the earliest in time.
 
     A copy has the time of its original, or of the copying. At equal times, the one read last
@@ -333,9 +333,9 @@ def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
     has a title above the copied lines. If both are in the same line, the order of reading does not
     matter.
     """
-    lines: dict[tuple[str, str, bool], tuple[int, Line]] = {}
+    lines: dict[tuple[str, str, bool], tuple[int, SessionLine]] = {}
     for record in records:
-        number, line = record.line or 0, Line.of(record.payload)
+        number, line = record.line or 0, SessionLine.of(record.payload)
         key = line.id, line.role, line.ended is None
         other, before = lines.get(key, (number, line))
         ours, theirs = _session(line), _session(before)
@@ -345,14 +345,14 @@ def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
     return sorted((line for _, line in lines.values()), key=lambda line: line.order)
 
 
-def _session(line: Line) -> str:
+def _session(line: SessionLine) -> str:
     return line.turn.session if line.turn else ""
 
 
-def _messages(lines: Iterable[Line]) -> list[Message]:
+def _messages(lines: Iterable[SessionLine]) -> list[Message]:
     """Return the messages; a message of several lines has the place of its first line."""
     failed: dict[object, bool] = {}  # by id of the call
-    messages: dict[object, list[Line]] = {}
+    messages: dict[object, list[SessionLine]] = {}
     for line in lines:
         if line.ended:
             failed[line.ended.call] = line.ended.failed
@@ -361,7 +361,7 @@ def _messages(lines: Iterable[Line]) -> list[Message]:
     return [_message(parts, failed) for parts in messages.values()]
 
 
-def _message(lines: Sequence[Line], failed: Mapping[object, bool]) -> Message:
+def _message(lines: Sequence[SessionLine], failed: Mapping[object, bool]) -> Message:
     texts = dict.fromkeys(text for line in lines for text in line.texts)
     thinking = dict.fromkeys(text for line in lines for text in line.thinking)
     return Message(
@@ -377,7 +377,7 @@ def _message(lines: Sequence[Line], failed: Mapping[object, bool]) -> Message:
     )
 
 
-def _calls(lines: Iterable[Line]) -> tuple[ToolCall, ...]:
+def _calls(lines: Iterable[SessionLine]) -> tuple[ToolCall, ...]:
     """Return the calls of a message; a repeated call has its first place and last content."""
     calls: dict[object, ToolCall] = {}
     for each in (call for line in lines for call in line.calls):

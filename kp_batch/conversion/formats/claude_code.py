@@ -118,7 +118,7 @@ def _kept(line: Json) -> Json:
 
 def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
     """See `Format`."""
-    session = _Session(by_session=rules.trace == "session", stem=name)
+    session = _ClaudeSession(by_session=rules.trace == "session", stem=name)
     for number, line in lines:
         if not line:
             session.forget()
@@ -130,7 +130,7 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
 
 
 @dataclass(eq=False)
-class _Turn:
+class _ClaudeTurn:
     """A prompt with the lines below it.
 
     Attributes:
@@ -143,15 +143,17 @@ class _Turn:
 
 
 @dataclass(kw_only=True)
-class _Session(sessions.SessionFile):
+class _ClaudeSession(sessions.SessionFile):
     stem: str  # of the file's name
     has_prompt: bool = False
     has_aside: bool = False  # whether there are messages of a subagent
-    _turn: _Turn = field(default_factory=_Turn)  # of the current line
-    _forgotten: _Turn | None = None  # its lines may be the parents of others
-    _turns: dict[str, _Turn] = field(default_factory=dict[str, _Turn])  # of lines, by their ids
+    _turn: _ClaudeTurn = field(default_factory=_ClaudeTurn)  # of the current line
+    _forgotten: _ClaudeTurn | None = None  # its lines may be the parents of others
+    _turns: dict[str, _ClaudeTurn] = field(
+        default_factory=dict[str, _ClaudeTurn]
+    )  # by id of a line
     # A slash command that nothing has answered yet, and its turn.
-    _command: tuple[int, Json, str, _Turn] | None = None
+    _command: tuple[int, Json, str, _ClaudeTurn] | None = None
     _is_due: bool = False  # whether a scheduled prompt follows, which is marked as an aside
 
     @property
@@ -162,7 +164,7 @@ class _Session(sessions.SessionFile):
 
     def forget(self) -> None:
         """Take a forgotten line: those below it belong to no trace."""
-        self._forgotten = self._forgotten or _Turn(sessions.FORGOTTEN)
+        self._forgotten = self._forgotten or _ClaudeTurn(sessions.FORGOTTEN)
         self._turn, self._command, self._is_due = self._forgotten, None, False
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
@@ -171,7 +173,7 @@ class _Session(sessions.SessionFile):
         if parent := id_text(line.get("parentUuid") or None):
             # A session has all of its lines; a line without an id may be the parent of any.
             is_known = self.by_session or "" in self._turns
-            lost = self._turn if is_known else _Turn(is_lost=True)
+            lost = self._turn if is_known else _ClaudeTurn(is_lost=True)
             self._turn = self._turns.get(parent, self._forgotten or lost)
         yield from self._taken(number, line)
         if (id_ := id_text(line.get("uuid") or None)) or parent:
@@ -208,7 +210,10 @@ class _Session(sessions.SessionFile):
             return
         text = _words(line, content)
         if not text and not results and sessions.has_pictures(content) and not self.by_session:
-            self._turn, self._command = _Turn(), None  # what follows is the work on the picture
+            self._turn, self._command = (
+                _ClaudeTurn(),
+                None,
+            )  # what follows is the work on the picture
             yield Skipped(sessions.WORDLESS)
         elif not text:
             return
@@ -217,7 +222,7 @@ class _Session(sessions.SessionFile):
             self._turn = replace(self._turn)
             self._command = (number, line, text, self._turn)
         else:
-            self._command, self._turn = None, _Turn()
+            self._command, self._turn = None, _ClaudeTurn()
             yield from self._begin(number, line, text)
 
     def _answered(self) -> Iterator[ReadItem]:

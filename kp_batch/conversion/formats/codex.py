@@ -144,7 +144,7 @@ def turns(name: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
     Raises:
         UnreadableError: the first line is lost, which identifies the session.
     """
-    session = _Session(
+    session = _CodexSession(
         by_session=rules.trace == "session", file=name, has_events=_has_events(lines)
     )
     for number, line in lines:
@@ -207,7 +207,7 @@ def _end_of_history(lines: Lines, begun: float) -> int:
 
 
 @dataclass(kw_only=True)
-class _Session(sessions.SessionFile):
+class _CodexSession(sessions.SessionFile):
     """A file of a session.
 
     Attributes:
@@ -223,7 +223,7 @@ class _Session(sessions.SessionFile):
     own_from: int = 0
     is_bare: bool = False
     has_turn: bool = False
-    _turn: "_Turn | None" = None
+    _turn: "_CodexTurn | None" = None
     _next: str = ""  # id of the current turn, even if its start is lost
     _count: int = 0  # number of turns with a prompt
     _model: object = None
@@ -276,7 +276,7 @@ class _Session(sessions.SessionFile):
         return ("response_item" if self.is_bare else ""), line
 
     @property
-    def turn(self) -> "_Turn | None":
+    def turn(self) -> "_CodexTurn | None":
         """The turn of the last line; None if it is unknown yet whether the line begins one."""
         return None if self._unanswered else self._turn
 
@@ -284,7 +284,7 @@ class _Session(sessions.SessionFile):
         """Take a forgotten line: what follows without a prompt belongs to no trace."""
         yield from self.end()
         self._count += is_first
-        self._turn = _Turn(
+        self._turn = _CodexTurn(
             0, "", None, None, has_events=False, trace=sessions.FORGOTTEN, has_prompt=True
         )
 
@@ -306,7 +306,7 @@ class _Session(sessions.SessionFile):
             self._model = payload.get("model") or self._model
         elif kind == "event_msg" and event in _STARTS:
             yield from self.end()
-            self._turn = _Turn(
+            self._turn = _CodexTurn(
                 number, str(payload.get("turn_id") or ""), payload.get("started_at"), time
             )
             self.has_turn = True
@@ -346,7 +346,7 @@ class _Session(sessions.SessionFile):
             self._thought = ""
             yield from self._prompt(number, text, time)
 
-    def _is_others(self, turn: "_Turn") -> bool:
+    def _is_others(self, turn: "_CodexTurn") -> bool:
         """Whether a turn belongs to another session, because a fork has copied it.
 
         Copied turns are older, by their ids or their contents; else their place decides.
@@ -404,15 +404,15 @@ class _Session(sessions.SessionFile):
         record = SourceRecord(self._trace(turn), {**self._key(turn, "prompt"), **part}, number)
         yield from self.begin(record, is_copied=is_copied)
 
-    def _without_start(self, number: int, time: object) -> "_Turn":
+    def _without_start(self, number: int, time: object) -> "_CodexTurn":
         self.has_turn = True
-        self._turn = _Turn(number, self._next, None, time, has_events=bool(self._next))
+        self._turn = _CodexTurn(number, self._next, None, time, has_events=bool(self._next))
         return self._turn
 
-    def _trace(self, turn: "_Turn") -> str:
+    def _trace(self, turn: "_CodexTurn") -> str:
         return self.id if self.by_session else turn.trace
 
-    def _key(self, turn: "_Turn", *what: object) -> Json:
+    def _key(self, turn: "_CodexTurn", *what: object) -> Json:
         """Return the key of a record, and the order of its file, one of several of a thread.
 
         Only a turn with an id of its own is the same in another file.
@@ -473,7 +473,7 @@ class _Session(sessions.SessionFile):
 
 
 @dataclass
-class _Turn:
+class _CodexTurn:
     """A turn.
 
     Attributes:

@@ -24,7 +24,7 @@ from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import Json, as_object, list_in, parse_json
 from kp_batch.conversion.formats.inspect_samples import (
     Events,
-    Log,
+    LogFacts,
     draft,
     native_of,
     numbers,
@@ -161,11 +161,11 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     elif name.endswith(".eval"):
         with open_regular(path) as file:
             content = EvalFile(file)
-            log = Log.of(content.header)
+            log = LogFacts.of(content.header)
             yield from (_sample(log, sample) for sample in content.samples())
     else:
         content = _log(read_json(path))
-        log = Log.of(content)
+        log = LogFacts.of(content)
         yield from (_sample(log, sample) for sample in content.get("samples") or ())
 
 
@@ -176,7 +176,7 @@ def _log(content: object) -> Json:
     raise UnreadableError("it is not an Inspect log: it describes no eval")
 
 
-def _sample(log: Log, item: object) -> SourceRecord | Refused:
+def _sample(log: LogFacts, item: object) -> SourceRecord | Refused:
     if isinstance(item, Refused):
         return item
     if not isinstance(item, dict):

@@ -194,7 +194,7 @@ def _reasoning(part: Json) -> str:
 
 
 @dataclass(frozen=True)
-class Log:
+class LogFacts:
     """The facts of a log that all its samples share."""
 
     run: str
@@ -226,7 +226,7 @@ class Log:
         return f"{self.run}/{sample['id']}/{sample.get('epoch', 1)}"
 
 
-def record_of(sample: Json, log: Log) -> dict[str, object]:
+def record_of(sample: Json, log: LogFacts) -> dict[str, object]:
     """Return the payload of a sample's record."""
     old = sample.get("transcript") or {}
     events = Events.of(sample.get("events") or old.get("events") or (), sample.get("events_data"))
@@ -326,7 +326,7 @@ def _input(value: object, attachments: Mapping[str, str]) -> object:
     return _resolved(value, attachments, _room())
 
 
-def _scores_of(sample: Json, log: Log) -> dict[str, Json]:
+def _scores_of(sample: Json, log: LogFacts) -> dict[str, Json]:
     scores: dict[str, object] = {**(sample.get("scores") or {})}
     if sample.get("score") is not None:
         scores["score"] = sample["score"]

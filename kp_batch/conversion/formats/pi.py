@@ -66,7 +66,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
 
 def turns(_: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
     """See `Format`."""
-    session = _Session(by_session=rules.trace == "session", header={})
+    session = _PiSession(by_session=rules.trace == "session", header={})
     for number, line in lines:
         if not line:
             session.forget(is_first=line is not None)
@@ -80,7 +80,7 @@ def turns(_: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
 
 
 @dataclass(kw_only=True)
-class _Session(sessions.SessionFile):
+class _PiSession(sessions.SessionFile):
     header: Json
     prompts: int = 0
     _trace: str | None = ""  # of the current entry; '' if it has none; None if it is lost
