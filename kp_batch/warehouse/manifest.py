@@ -138,7 +138,8 @@ def _read(warehouse: Path) -> Manifest | None:
         content = layout.manifest.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         if layout.catalog.exists():  # runs never leave a catalog without a manifest
-            raise WarehouseError(f"{layout.manifest} is gone; {LAST_REMEDY}") from error
+            message = f"{layout.manifest} is gone; {LAST_REMEDY}"
+            raise WarehouseError(message, code="file_gone") from error
         return None
     return manifest_of(warehouse, content)
 
@@ -314,7 +315,9 @@ def check_tables(manifest: Manifest, warehouse: Path) -> None:
         tables = (
             f"the table {gone[0]} is" if len(gone) == 1 else f"the tables {', '.join(gone)} are"
         )
-        raise WarehouseError(f"{tables} gone from {shown(warehouse)}; {LAST_REMEDY}")
+        raise WarehouseError(
+            f"{tables} gone from {shown(warehouse)}; {LAST_REMEDY}", code="file_gone"
+        )
 
 
 def shown_manifest(warehouse: Path, catalog: "duckdb.DuckDBPyConnection") -> Manifest:

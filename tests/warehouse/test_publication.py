@@ -571,11 +571,12 @@ def test_a_lost_manifest_json_is_reported_with_what_helps(one: Path) -> None:
     (one / "manifest.json").unlink()
     before = listing(one)
     for look in (read_manifest, ours, rebuild):
-        with pytest.raises(WarehouseError, match=r"manifest\.json is gone; restore it") as caught:
+        gone = fails_with(WarehouseError, "file_gone", r"manifest\.json is gone; restore it")
+        with gone as caught:
             look(one)
         assert "\n" not in str(caught.value)
     assert listing(one) == before
-    with pytest.raises(WarehouseError, match="is gone"), writing(one, wait=False):
+    with fails_with(WarehouseError, "file_gone", "is gone"), writing(one, wait=False):
         pytest.fail("nobody begins anew where something was published")
 
 

@@ -369,7 +369,7 @@ def test_a_run_whose_table_is_gone_is_reported(two_runs: tuple[Path, str]) -> No
     warehouse, first = two_runs
     (warehouse / "scores").rename(warehouse / "elsewhere")
     with (
-        pytest.raises(WarehouseError, match=r"^the table scores is gone"),
+        fails_with(WarehouseError, "file_gone", r"^the table scores is gone"),
         connect(warehouse, first),
     ):
         pass
