@@ -1,6 +1,6 @@
 """Refuse to work in a process that was forked from one with threads: it would hang.
 
-A fork has none of the threads, but keeps all locks that they held. Up to Python 3.13,
+A fork has none of the threads, but keeps all of their locks. Up to Python 3.13,
 `multiprocessing` on Linux forks by default.
 """
 

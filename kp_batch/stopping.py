@@ -18,8 +18,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_AT_ONCE_S = 0.2  # the longest wait between two checks
-_SOON_S = 0.02  # until queries are stopped again
+_CHECK_INTERVAL_S = 0.2  # the longest wait between two checks
+_STOP_INTERVAL_S = 0.02  # until queries are stopped again
 STOP_TIMEOUT_S = 10.0  # for the work to clean up after Ctrl-C
 
 
@@ -75,7 +75,7 @@ class Parts:
         while self._at_work and time.monotonic() < until:
             with suppress(KeyboardInterrupt):
                 self.end()
-                time.sleep(_SOON_S)
+                time.sleep(_STOP_INTERVAL_S)
         self._pool.shutdown(wait=not self._at_work, cancel_futures=True)
 
     @contextmanager
@@ -124,7 +124,7 @@ def pause(seconds: float) -> None:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         raise_if_unwanted()
-        time.sleep(min(left, _AT_ONCE_S))
+        time.sleep(min(left, _CHECK_INTERVAL_S))
 
 
 def result_of(future: Future[R]) -> R:
@@ -138,7 +138,7 @@ def result_of(future: Future[R]) -> R:
     """
     while not future.done():
         raise_if_unwanted()
-        wait([future], _AT_ONCE_S)
+        wait([future], _CHECK_INTERVAL_S)
     try:
         return future.result()
     finally:
@@ -163,7 +163,7 @@ def waited_for(lock: threading.Lock) -> Generator[None]:
     Raises:
         UnwantedError: nobody waits for this part any more.
     """
-    while not lock.acquire(timeout=_AT_ONCE_S):
+    while not lock.acquire(timeout=_CHECK_INTERVAL_S):
         raise_if_unwanted()
     try:
         yield

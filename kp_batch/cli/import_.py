@@ -158,7 +158,7 @@ def import_formats() -> None:
     from kp_batch.conversion.formats import FORMATS
 
     for form in FORMATS.values():
-        echo(f"# {form.name:<16}{form.holds}")
+        echo(f"# {form.name:<16}{form.contents}")
     echo(f"\n{_RULES}", nl=False)
 
 

@@ -47,7 +47,7 @@ from kp_batch.warehouse.run_result import RunResult, now
 # Files in the child's temporary folder: a list of the files that it would leave elsewhere if it is
 # killed, and the output of libraries, or a link to it.
 _LEFTOVERS, _OUTPUT = "left", "printed"
-_LONGEST_S = 1e6  # the longest single wait
+_MAX_WAIT_S = 1e6  # the longest single wait
 _NOTHING: list[int] = []
 Answer = Callable[[RunResult], None]  # see `supervised`
 _PIPES: list[int] = []  # to the supervisor of this process; at most one
@@ -156,7 +156,7 @@ class _Child:
     def _left_s(self) -> float:
         timeout = self.sent.get("timeout")
         left = inf if timeout is None else self._began + timeout - time.monotonic()
-        return min(max(left, 0), _LONGEST_S)
+        return min(max(left, 0), _MAX_WAIT_S)
 
     def wait(self, signals: int) -> int | None:
         """Wait for its end, a signal or its timeout, and kill it and all its descendants.

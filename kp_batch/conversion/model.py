@@ -75,7 +75,7 @@ class Skipped:
     """Something that is not an agent's trace, and is only counted."""
 
     kind: str  # as messages name it
-    stays: bool = False  # whether its records are kept for good
+    keeps_records: bool = False  # whether the archive keeps its records for good
 
 
 Drafted = TraceDraft | Refused | Skipped  # what the records of a trace become
@@ -142,7 +142,7 @@ class Format:
 
     Attributes:
         name: name on the command line.
-        holds: what its data contains, in words.
+        contents: what its data contains, in words.
         decides: which of success, confidence and task_domain need no rule.
         inputs: chooses the files to read among the sorted paths of a source; may probe files.
         probe: takes a file's path and content; returns what `inputs` must know of it, as a small
@@ -167,7 +167,7 @@ class Format:
     """
 
     name: str
-    holds: str
+    contents: str
     inputs: Callable[[Sequence[str], Probe], Iterator[Input]]
     records: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
     draft: Callable[[str, Sequence[SourceRecord], Rules], Drafted]

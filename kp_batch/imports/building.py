@@ -222,7 +222,7 @@ class Builder:
             state = WAITING if waits(made) and not is_final else None
         elif made:
             result.skipped[made.kind] += 1
-            state = None if made.stays else SKIPPED
+            state = None if made.keeps_records else SKIPPED
         result.days[id_] = day
         if unit.day and unit.day != day:
             result.leaving.append((unit.day, unit.name))

@@ -39,7 +39,7 @@ class LiveCache:
 
     Attributes:
         settings: its size and time to live.
-        before: the traces that it held when the session began, the oldest first, and one more,
+        before: its traces when the session began, the oldest first, and one more,
             because the session may replace one.
         came: the traces since then; at most twice the size.
     """

@@ -254,8 +254,8 @@ def _count_other_vectors(plan: _VacuumPlan) -> tuple[int, int]:
     """Count the unused vectors of the other encoders, and the files to merge."""
     needed = {*Layout(plan.published.warehouse).all_vectors.glob("*")} - {*plan.encoders}
     ledger = plan.published.relation("files")
-    stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
-    accepted = _accepted(plan.published, stays)
+    remaining = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
+    accepted = _accepted(plan.published, remaining)
     with Staging.temporary() as staging, staging.connect() as connection:
         stores = [VectorStore(folder, connection) for folder in needed]
         return (
@@ -281,23 +281,23 @@ def prune_vectors(snapshot: PublishedSnapshot, others: Sequence[Path] = ()) -> i
 
 
 def count_prunable_vectors(
-    snapshot: PublishedSnapshot, staging: Staging, stays: SQL, others: Sequence[Path]
+    snapshot: PublishedSnapshot, staging: Staging, remaining: SQL, others: Sequence[Path]
 ) -> int:
     """Count the vectors that `prune_vectors` will remove.
 
-    The SQL `stays` is a join that selects the rows of `facts` that will remain.
+    The SQL `remaining` is a join that selects the rows of `facts` that will remain.
     """
-    accepted = _accepted(snapshot, stays, others)
+    accepted = _accepted(snapshot, remaining, others)
     folders = Layout(snapshot.warehouse).all_vectors.glob("*")
     with staging.connect() as connection:
         return sum(VectorStore(folder, connection).count_prunable(accepted) for folder in folders)
 
 
-def _accepted(snapshot: PublishedSnapshot, stays: SQL, others: Sequence[Path] = ()) -> SQL:
+def _accepted(snapshot: PublishedSnapshot, remaining: SQL, others: Sequence[Path] = ()) -> SQL:
     return statement(
-        "(FROM $facts AS facts $stays WHERE len(reasons) = 0)",
+        "(FROM $facts AS facts $remaining WHERE len(reasons) = 0)",
         facts=parquet_relation("facts", [*snapshot.files("facts"), *others]),
-        stays=stays,
+        remaining=remaining,
     )
 
 

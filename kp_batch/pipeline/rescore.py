@@ -58,7 +58,7 @@ from kp_batch.warehouse.audits import AuditResult, AuditResults
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.last_run import Attempt, current_attempt, recorded_attempt
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
-from kp_batch.warehouse.lock import holds
+from kp_batch.warehouse.lock import has_lock
 from kp_batch.warehouse.manifest import DAMAGED, check_identity
 from kp_batch.warehouse.publication import published_since, start_over, writing
 
@@ -291,7 +291,7 @@ def opened_warehouse(config: RescoreConfig) -> Generator[None]:
     with ExitStack() as stack:
 
         def open_it() -> None:
-            if not holds(config.warehouse):  # makes nothing in a wrong place
+            if not has_lock(config.warehouse):  # makes nothing in a wrong place
                 check_identity(config.warehouse, config.warehouse_id)
             with _answering(config):
                 stack.enter_context(writing(config.warehouse, wait=config.wait_s))

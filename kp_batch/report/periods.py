@@ -10,7 +10,7 @@ import polars as pl
 
 from kp_batch.errors import KpBatchError
 
-_HELD = 0.98  # share of the traces in the days shown, if the others stretch them
+_SHOWN_SHARE = 0.98  # share of the traces in the days shown, if the others stretch them
 _GAP = 0.1  # of their length: days after a shorter gap belong to them
 _STRETCHED = 2  # if all days are so many times as many, the others are left out
 _FEWEST, _MOST = 20, 60  # steps of a chart
@@ -82,7 +82,7 @@ def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None =
     in_order = days.sort("day")
     past = in_order.filter(pl.col("day") <= ended) if ended else in_order
     shown = in_order if past.is_empty() else past
-    places = held_by(shown["day"].to_physical().to_numpy(), shown["traces"].to_numpy())
+    places = shown_places(shown["day"].to_physical().to_numpy(), shown["traces"].to_numpy())
     first, last = (shown["day"][place] for place in places)
     all_days = in_order["day"][-1] - in_order["day"][0]
     others_by = "month" if all_days <= _BY_MONTH else "year"
@@ -95,7 +95,7 @@ def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None =
     return ChartSpan(domain, first, last, unit or grain_of(length), others_by)
 
 
-def held_by(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:
+def shown_places(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:
     """Return the places of the first and the last day that are shown.
 
     These are the fewest days with 98 of 100 traces, the latest of several; and the days next to
@@ -107,7 +107,7 @@ def held_by(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:
         traces: (d,) how many there are on each day.
     """
     until = np.cumsum(traces)
-    ends = np.searchsorted(until, until - traces + math.ceil(_HELD * until[-1]))
+    ends = np.searchsorted(until, until - traces + math.ceil(_SHOWN_SHARE * until[-1]))
     begins = np.flatnonzero(ends < days.size)
     lengths = days[ends[begins]] - days[begins] + 1
     best = begins.size - 1 - int(np.argmin(lengths[::-1]))

@@ -27,8 +27,8 @@ from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult, later
 
 LAST_RUN = Layout(Path()).last_run.name  # the object, too
-_PATIENCE_S = 20.0  # to wait for a bucket, which may be why the run failed
-_LAST_WORDS_S = 5.0  # the same for a command that was asked to end
+_BUCKET_TIMEOUT_S = 20.0  # to wait for a bucket, which may be why the run failed
+_STOPPED_TIMEOUT_S = 5.0  # the same for a command that was asked to end
 
 
 class LastRuns(NamedTuple):
@@ -150,8 +150,8 @@ class Attempt:
             if is_here:
                 self._show()
             if url:
-                patience_s = _LAST_WORDS_S if result.status == "stopped" else _PATIENCE_S
-                answered_within(patience_s, partial(self._store, url))
+                timeout_s = _STOPPED_TIMEOUT_S if result.status == "stopped" else _BUCKET_TIMEOUT_S
+                answered_within(timeout_s, partial(self._store, url))
 
     def finalize(self) -> None:
         """Keep the result: nothing that follows changes it."""
@@ -229,7 +229,7 @@ def record_counts(warehouse: Path, counts: RunCounts, newest_trace: str | None) 
         if (runs := LastRuns.read(warehouse)).last_run:
             runs.recounted(counts, newest_trace).write(warehouse)
         if url := url_of(warehouse):
-            answered_within(_PATIENCE_S, partial(store, url))
+            answered_within(_BUCKET_TIMEOUT_S, partial(store, url))
 
 
 def run_of_process(warehouse: Path, pid: int) -> RunResult | None:
@@ -257,4 +257,4 @@ def record_end(this: Attempt, pid: int, ended: RunResult) -> None:
     if shown and (url := url_of(this.warehouse)):
         gone = partial(withdraw_of_gone, store_at(url), CopyRecord.of(this.warehouse).copy_id, pid)
         with suppress(Exception):
-            answered_within(_LAST_WORDS_S, gone)
+            answered_within(_STOPPED_TIMEOUT_S, gone)

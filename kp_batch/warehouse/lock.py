@@ -27,7 +27,7 @@ from kp_batch.warehouse.layout import Layout, check_links
 _LOCK_TIMEOUT_S = 0.2
 # The locks that this context holds. The threads of a run share its context, and so may write, too.
 # Any other thread is another writer, like another process.
-_HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
+_OWN_LOCKS: ContextVar[frozenset[Path]] = ContextVar("own_locks", default=frozenset())
 NOTICE = "kp.lock"  # the object, by which readers of archives also recognise a warehouse
 # An older notice stops nobody: its writer may have been killed. If it was not, the condition
 # of its publication decides.
@@ -52,7 +52,7 @@ def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool
     """
     make_folder_of(warehouse)
     path = Layout(warehouse.resolve()).lock
-    if path in _HELD.get():
+    if path in _OWN_LOCKS.get():
         yield False
         return
     check_links(warehouse)
@@ -62,7 +62,7 @@ def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool
         lock.acquire(timeout=-1 if wait == inf else max(wait, _LOCK_TIMEOUT_S))
     except Timeout as error:
         raise _busy(archive, shown(warehouse), _lock_holder(path)) from error
-    held = _HELD.set(_HELD.get() | {path})
+    token = _OWN_LOCKS.set(_OWN_LOCKS.get() | {path})
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
@@ -70,13 +70,13 @@ def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool
             path.write_text(json.dumps(holder), "utf-8")
         yield True
     finally:
-        _HELD.reset(held)
+        _OWN_LOCKS.reset(token)
         lock.release()
 
 
-def holds(warehouse: Path) -> bool:
+def has_lock(warehouse: Path) -> bool:
     """Whether this context holds the lock of the warehouse."""
-    return Layout(warehouse.resolve()).lock in _HELD.get()
+    return Layout(warehouse.resolve()).lock in _OWN_LOCKS.get()
 
 
 def holder(warehouse: Path) -> dict[str, Any] | None:

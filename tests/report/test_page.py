@@ -442,7 +442,7 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
         for wanted in (
             *(texts[row[name]].objective for name in ("trace_id", "nearest_trace_id")),
             f"similarity {written(row['max_similarity'])}, older by {age(row['nearest_age_s'])}; ",
-            f"novelty {written(row['novelty'])}, the cache held {one.cached_vectors}",
+            f"novelty {written(row['novelty'])}, the cache contained {one.cached_vectors} vectors",
             f"{one.source_file}, row {one.row} (from 0)",
             f"kp-batch explain {row['trace_id']}",
         ):

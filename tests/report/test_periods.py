@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.report.periods import ChartSpan, grain_of, held_by, span
+from kp_batch.report.periods import ChartSpan, grain_of, shown_places, span
 from tests.support.oracle.reports import LENGTHS
 
 ENDED = date(2026, 2, 1)
@@ -22,10 +22,10 @@ numbers = st.one_of(st.integers(1, 3), st.integers(1, 400))
 some_days = st.dictionaries(st.one_of(near, near, far), numbers, min_size=1, max_size=12)
 
 
-def held(days: Days) -> tuple[int, int]:
+def shown_days(days: Days) -> tuple[int, int]:
     """The first and the last day that are shown."""
     order = sorted(days)
-    first, last = held_by(np.array(order), np.array([days[day] for day in order]))
+    first, last = shown_places(np.array(order), np.array([days[day] for day in order]))
     return order[first], order[last]
 
 
@@ -47,7 +47,7 @@ def shortest(days: Days) -> tuple[int, int]:
 def test_law_what_is_shown_has_98_of_100_traces_and_the_shortest_stretch_that_has(
     days: Days,
 ) -> None:
-    first, last = held(days)
+    first, last = shown_days(days)
     begin, end = shortest(days)
     assert first <= begin <= end <= last
     assert 100 * sum(n for day, n in days.items() if first <= day <= last) >= 98 * sum(
@@ -60,7 +60,7 @@ def test_law_what_is_shown_has_98_of_100_traces_and_the_shortest_stretch_that_ha
 def test_law_a_day_is_left_out_only_behind_a_gap_and_where_it_doubles_the_days(
     days: Days,
 ) -> None:
-    first, last = held(days)
+    first, last = shown_days(days)
     begin, end = shortest(days)
     longest = (end - begin + 1) / 10
     before = [day for day in days if day < first]
@@ -74,7 +74,7 @@ def test_law_a_day_is_left_out_only_behind_a_gap_and_where_it_doubles_the_days(
 @settings(max_examples=50)
 @given(some_days)
 def test_law_what_is_shown_besides_is_next_to_it_unless_all_days_are_shown(days: Days) -> None:
-    first, last = held(days)
+    first, last = shown_days(days)
     begin, end = shortest(days)
     if (first, last) != (min(days), max(days)):
         shown = [day for day in sorted(days) if first <= day <= last]
@@ -101,7 +101,7 @@ def test_law_days_after_the_run_stretch_nothing(days: Days, future: Days) -> Non
 @settings(max_examples=30)
 @given(some_days)
 def test_law_days_are_shown_wherever_they_are_in_time(days: Days) -> None:
-    first, last = held(days)
+    first, last = shown_days(days)
     shown = spanned({30_000 - day: traces for day, traces in days.items()})
     begin = ENDED - 30_000 * DAY
     assert (shown.first_day, shown.last_day) == (begin + first * DAY, begin + last * DAY)
@@ -133,11 +133,11 @@ def test_where_all_days_are_after_the_run_they_are_shown() -> None:
     ],
 )
 def test_rare_days_far_from_all_others_are_left_out(days: Days, first: int, last: int) -> None:
-    assert held(days) == (first, last)
+    assert shown_days(days) == (first, last)
 
 
 def test_of_stretches_that_are_as_short_the_latest_is_shown() -> None:
-    assert held({0: 1, 100: 2, 110: 195, 120: 2}) == (110, 120)
+    assert shown_days({0: 1, 100: 2, 110: 195, 120: 2}) == (110, 120)
 
 
 @pytest.mark.parametrize(

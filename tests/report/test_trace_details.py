@@ -94,8 +94,8 @@ def test_the_page_names_the_commands_that_explain_traces(odd: tuple[Traces, str]
 
 
 def test_the_page_names_whose_cache_a_trace_met(odd: tuple[Traces, str]) -> None:
-    assert odd[1].count("the cache of agent_id &lt;b&gt; held 0") == 1
-    assert odd[1].count("the cache of no agent_id held 0") == 1
+    assert odd[1].count("the cache of agent_id &lt;b&gt; contained 0 vectors") == 1
+    assert odd[1].count("the cache of no agent_id contained 0 vectors") == 1
 
 
 def test_each_trace_is_shown_with_its_sum_its_place_and_its_text(tmp_path: Path) -> None:

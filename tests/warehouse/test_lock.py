@@ -65,8 +65,8 @@ def test_the_lock_of_a_killed_process_is_free(
         pass  # and whoever writes already may write
 
 
-def holds(warehouse: Path) -> bool:
-    """Take the lock; whether it was not held already."""
+def takes_lock(warehouse: Path) -> bool:
+    """Take the lock; whether nobody had it before."""
     with locked(warehouse, wait=False) as is_first:
         return is_first
 
@@ -78,11 +78,11 @@ def test_another_thread_is_another_writer_unless_the_holder_started_it_for_itsel
         with locked(tmp_path, wait=False):
             link = tmp_path / "link"
             link.symlink_to(tmp_path)
-            assert not holds(link)
-            assert not pool.submit(copy_context().run, holds, tmp_path).result()
+            assert not takes_lock(link)
+            assert not pool.submit(copy_context().run, takes_lock, tmp_path).result()
             with pytest.raises(BusyError, match="another run is writing"):
-                pool.submit(holds, tmp_path).result()
-        assert pool.submit(holds, tmp_path).result()
+                pool.submit(takes_lock, tmp_path).result()
+        assert pool.submit(takes_lock, tmp_path).result()
 
 
 @pytest.mark.telling

@@ -301,7 +301,7 @@ class SessionLine:
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules, *, framework: str) -> Drafted:
     """See `Format`."""
     if any(record.payload["role"] == "copy" for record in records):
-        return Skipped(OTHERS, stays=True)
+        return Skipped(OTHERS, keeps_records=True)
     lines = _distinct(records)
     own = [line for line in lines if not line.is_copied]
     turn = next(line.turn for line in own if line.turn)

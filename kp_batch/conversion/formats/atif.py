@@ -330,7 +330,7 @@ def _step_of(path: Path, trial: Json) -> Json:
 
 FORMAT = Format(
     name="atif",
-    holds="rewards by name, and a task's name and source as domain, in Harbor's trials",
+    contents="rewards by name, and a task's name and source as domain, in Harbor's trials",
     inputs=inputs,
     probe=probe,
     records=records,

@@ -386,7 +386,7 @@ def _answer(line: Json) -> Json:
 
 FORMAT = Format(
     name="claude-code",
-    holds="no scores; project, cwd, gitBranch, model, version, entrypoint",
+    contents="no scores; project, cwd, gitBranch, model, version, entrypoint",
     inputs=by_ending(".jsonl"),
     records=records,
     turns=turns,

@@ -563,7 +563,7 @@ def _output(item: Json) -> tuple[object, bool]:
 
 FORMAT = Format(
     name="codex",
-    holds="no scores; project, cwd, git.branch, model, cli_version, originator, source",
+    contents="no scores; project, cwd, git.branch, model, cli_version, originator, source",
     inputs=_inputs,
     records=records,
     turns=turns,

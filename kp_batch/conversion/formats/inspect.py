@@ -268,7 +268,7 @@ _TRANSCRIPTS = RowMap(
 )
 FORMAT = Format(
     name="inspect",
-    holds="scores by scorer; task, dataset, model, tags, metadata.KEY (Scout: its columns)",
+    contents="scores by scorer; task, dataset, model, tags, metadata.KEY (Scout: its columns)",
     inputs=by_ending(".eval", ".json", ".parquet"),
     records=records,
     draft=draft,

@@ -199,7 +199,7 @@ def draft(trace: str, records: Sequence[SourceRecord], _: Rules) -> TraceDraft |
 
 FORMAT = Format(
     name="knowledgepulse",
-    holds="everything, scores of the live engine included",
+    contents="everything, scores of the live engine included",
     inputs=inputs,
     records=records,
     draft=draft,

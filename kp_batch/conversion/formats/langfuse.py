@@ -416,7 +416,7 @@ _ROWS = RowMap(
 )
 FORMAT = Format(
     name="langfuse",
-    holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
+    contents="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
     inputs=inputs,
     probe=probe,
     records=records,

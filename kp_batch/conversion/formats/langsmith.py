@@ -169,7 +169,7 @@ _ROWS = RowMap(
 )
 FORMAT = Format(
     name="langsmith",
-    holds="feedback by name (its average); tags, name, session_name, metadata.KEY",
+    contents="feedback by name (its average); tags, name, session_name, metadata.KEY",
     inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz"),
     records=_ROWS.records,
     draft=draft,

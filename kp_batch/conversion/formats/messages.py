@@ -127,7 +127,7 @@ _ROWS = RowMap(
 )
 FORMAT = Format(
     name="messages",
-    holds="columns of numbers as scores; columns of text as fields; no time: name one",
+    contents="columns of numbers as scores; columns of text as fields; no time: name one",
     inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"),
     records=_ROWS.records,
     draft=draft,

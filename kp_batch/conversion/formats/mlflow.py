@@ -171,7 +171,7 @@ def _score(assessment: Json) -> object:
 
 FORMAT = Format(
     name="mlflow",
-    holds="feedback by name (yes is 1); tags.KEY, metadata.KEY",
+    contents="feedback by name (yes is 1); tags.KEY, metadata.KEY",
     inputs=by_ending(*_JSON, ARCHIVED),
     records=records,
     draft=draft,

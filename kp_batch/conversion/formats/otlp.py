@@ -211,7 +211,7 @@ def _origin(attributes: Json) -> Origin:
 
 FORMAT = Format(
     name="otlp",
-    holds="scores of evaluations and annotations",
+    contents="scores of evaluations and annotations",
     inputs=by_ending(*ENDINGS),
     records=records,
     draft=draft,

@@ -80,7 +80,7 @@ _ROWS = RowMap(
 )
 FORMAT = Format(
     name="phoenix",
-    holds="scores of annotations",
+    contents="scores of annotations",
     inputs=by_ending(".parquet"),
     records=_ROWS.records,
     draft=draft,

@@ -186,7 +186,7 @@ def _answer(message: Json) -> Json:
 
 FORMAT = Format(
     name="pi",
-    holds="no scores; project, model, and what a session's header has, as cwd",
+    contents="no scores; project, model, and what a session's header has, as cwd",
     inputs=by_ending(".jsonl"),
     records=records,
     turns=turns,

@@ -406,7 +406,7 @@ def shown(rows: Sequence[Row], ended: datetime) -> Shown:
     days = sorted({row["day"] for row in rows})
     past = [day for day in days if day <= ended.date()] or days
     of_day = Counter(row["day"] for row in rows)
-    first, last = _held(past, of_day)
+    first, last = _shortest_span(past, of_day)
     nearby = 0.1 * ((last - first).days + 1)
     while any(0 < (first - day).days <= nearby for day in past):
         first = max(day for day in past if day < first)
@@ -418,15 +418,15 @@ def shown(rows: Sequence[Row], ended: datetime) -> Shown:
     return Shown(first, last, grain_of((last - first).days + 1), others_by)
 
 
-def _held(days: Sequence[date], of_day: Mapping[date, int]) -> tuple[date, date]:
+def _shortest_span(days: Sequence[date], of_day: Mapping[date, int]) -> tuple[date, date]:
     """The shortest, and of these the latest, stretch of days with 98 of 100 traces."""
     all_of = sum(of_day[day] for day in days)
     best = None
     for first in range(len(days)):
-        held = 0
+        traces = 0
         for last in range(first, len(days)):
-            held += of_day[days[last]]
-            if 100 * held >= 98 * all_of:
+            traces += of_day[days[last]]
+            if 100 * traces >= 98 * all_of:
                 found = ((days[last] - days[first]).days, -first, last)
                 best = found if best is None else min(best, found)
                 break
