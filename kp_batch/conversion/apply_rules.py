@@ -103,7 +103,7 @@ def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
     """Return what the rules need, and what the draft contains."""
     parts: list[str] = []
     if "bad_created_at" in reasons and rules.created_at == "end":
-        parts.append("neither its end nor the time of a step is told")
+        parts.append("it has neither an end time nor a step with a time")
     elif "bad_created_at" in reasons and rules.created_at != "start":
         parts.append(f"it has no time in {rules.created_at}")
     scores = ten_of(sorted(draft.scores)) or "none"
@@ -151,7 +151,7 @@ _OPTIONS = {
     "created_at": "--created-at field:NAME, or --created-at TIME for all",
 }
 _IN_WORDS = {
-    "bad_created_at": "the time at which it began is not told",
+    "bad_created_at": "it has no start time",
     "empty_objective": "it has no question",
     "no_steps": "it has no steps",
 }

@@ -130,7 +130,7 @@ def test_without_any_time_a_trace_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", atif.trajectory(atif.user("go"), atif.agent("done")))
     ((_, refusal),) = converted("atif", tmp_path, AT_END).refused
     assert refusal.reasons == ["bad_created_at"]
-    assert refusal.message == "neither its end nor the time of a step is told"
+    assert refusal.message == "it has neither an end time nor a step with a time"
 
 
 def test_what_is_usual_is_not_recorded_so_that_no_archive_is_made_anew() -> None:

@@ -83,7 +83,7 @@ def test_success(rule: dict[str, Any], scores: dict[str, float], success: object
         (
             {"created_at": None, "steps": [], "faults": ["invalidated"]},
             ["invalidated", "bad_created_at", "no_steps"],
-            "invalidated, the time at which it began is not told, it has no steps",
+            "invalidated, it has no start time, it has no steps",
         ),
     ],
 )
