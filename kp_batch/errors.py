@@ -276,8 +276,8 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
         error: the exception of the command.
         log: the file with details, in the warehouse; None for a command that publishes nothing.
     """
-    if mendable := explain_mendable(error, log):
-        return mendable
+    if fixable := explain_fixable(error, log):
+        return fixable
     details = f"; details are in {log}" if log else ""
     is_memory = isinstance(error, MemoryError) or _NO_MEMORY in str(error)
     name = f"unexpected {type(error).__name__}"
@@ -288,7 +288,7 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
     )
 
 
-def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchError | None:
+def explain_fixable(error: BaseException, log: str | None = None) -> KpBatchError | None:
     """Explain an error that the user can fix; None for any other. See `explain_error`."""
     if isinstance(error, KpBatchError):
         # DuckDB reports a full temporary folder as a warehouse that cannot be read.

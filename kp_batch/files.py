@@ -109,7 +109,7 @@ def read_toml(
         return text, tomllib.loads(text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or one_line(str(error))
-        remedy = "; mend that place" if isinstance(error, tomllib.TOMLDecodeError) else ""
+        remedy = "; fix that place" if isinstance(error, tomllib.TOMLDecodeError) else ""
         message = f"{what} {printable(str(path))} cannot be read: {reason}{remedy}"
         raise failure(message) from error
 

@@ -1,4 +1,4 @@
-"""Errors in words for those who can mend them."""
+"""Errors in words for those who can fix them."""
 
 import pytest
 

@@ -139,7 +139,7 @@ def test_each_file_of_toml_may_begin_with_a_byte_order_mark_and_is_utf_8(
         (text.encode("utf-16"), "it is UTF-16; save it as UTF-8"),
         (text.encode("utf-16-le"), "it is UTF-16; save it as UTF-8"),
         (b"# \xfc\n", "byte 3 is not UTF-8; save it as UTF-8"),
-        (b"\na b", r"Expected .* \(at line 2, column 3\); mend that place"),
+        (b"\na b", r"Expected .* \(at line 2, column 3\); fix that place"),
     ):
         file.write_bytes(content)
         with pytest.raises(KpBatchError, match=f"the {kind} file {file} cannot be read: {reason}$"):

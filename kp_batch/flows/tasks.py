@@ -22,7 +22,7 @@ from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError, explain_mendable
+from kp_batch.errors import KpBatchError, explain_fixable
 from kp_batch.log import add_handler, info, warn
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.rescore import OpenRun, rescore_and_report, watched
@@ -190,7 +190,7 @@ def artifact_name(warehouse: Path) -> str:
 
 @contextmanager
 def logged_to_prefect(details: str | None = None) -> Generator[None]:
-    """Log all messages to Prefect, too, and an error that the user can put right as one line.
+    """Log all messages to Prefect, too, and an error that the user can fix as one line.
 
     The line names the file with the details of the error, if there is one.
     """
@@ -200,7 +200,7 @@ def logged_to_prefect(details: str | None = None) -> Generator[None]:
     try:
         yield
     except (Exception, PanicException) as error:
-        explained = explain_mendable(error, details)
+        explained = explain_fixable(error, details)
         if explained is None or explained is error:
             raise
         raise explained from error
@@ -273,7 +273,7 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     if (
         record.exc_info
         and record.exc_info[1]
-        and (explained := explain_mendable(record.exc_info[1]))
+        and (explained := explain_fixable(record.exc_info[1]))
     ):
         record.msg, record.args, record.exc_info = (
             f"{type(explained).__name__}: {explained}",

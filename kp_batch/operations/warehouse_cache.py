@@ -17,7 +17,7 @@ from kp_batch.duck import set_variables, sql, statement
 from kp_batch.embedding.encoder import Encoder
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import KpBatchError, WarehouseError, explain_mendable
+from kp_batch.errors import KpBatchError, WarehouseError, explain_fixable
 from kp_batch.novelty.cache_settings import CACHE_COLUMNS, CacheSettings, format_cache_by
 from kp_batch.novelty.resemblance import Nearby, Similar, most_similar, similar_row
 from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
@@ -346,10 +346,10 @@ def _explaining_if_gone(snapshot: PublishedSnapshot) -> Generator[None]:
     try:
         yield
     except (WarehouseError, duckdb.Error) as error:
-        mendable = _gone(snapshot) if _are_gone(snapshot) else explain_mendable(error)
-        if mendable is None or mendable is error:
+        fixable = _gone(snapshot) if _are_gone(snapshot) else explain_fixable(error)
+        if fixable is None or fixable is error:
             raise
-        raise mendable from error
+        raise fixable from error
 
 
 def _gone(snapshot: PublishedSnapshot) -> WarehouseError:

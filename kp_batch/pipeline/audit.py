@@ -37,7 +37,7 @@ from kp_batch.warehouse.staging import Staging
 T = TypeVar("T")
 
 _SHOWN = 5  # rows
-_REMEDY = "mend what they found, or let one pass this once with --allow-audit NAME"
+_REMEDY = "fix the rows that they found, or allow one audit once with --allow-audit NAME"
 
 
 def check_audits(run: Run) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import SettingError, explain_mendable
+from kp_batch.errors import SettingError, explain_fixable
 from kp_batch.forked import refuse_forked
 from kp_batch.log import listening
 from kp_batch.scoring.profiles import extended_profiles
@@ -98,7 +98,7 @@ def called(*, progress: bool = False) -> Generator[list[str]]:
         try:
             yield warnings
         except (Exception, PanicException) as error:
-            mendable = explain_mendable(error)
-            if mendable is None or mendable is error:
+            fixable = explain_fixable(error)
+            if fixable is None or fixable is error:
                 raise
-            raise mendable from error
+            raise fixable from error

@@ -21,7 +21,7 @@ _TELLING = {"warn"} | {
 # What a clause of a message begins with that tells what to do.
 _TO_DO = """
     add ask bring change check choose compare correct delete do export fill fix free give import
-    install kp-batch leave let look make mend move name pip put raise read remove replace restore
+    install kp-batch leave let look make move name pip put raise read remove replace restore
     roll run see select set start take try use wait write
 """
 _TELLS = re.compile(

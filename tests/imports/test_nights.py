@@ -1,7 +1,7 @@
 """A law of nights for imports: what was read first, in which order, is all that counts.
 
 The same records, in the same order of first readings, divided into any files and nights, with
-files renamed, copied, removed, moved, cut and mended, imports killed in between, and newer ones
+files renamed, copied, removed, moved, cut and fixed, imports killed in between, and newer ones
 installed: equal traces, those of one import of one file in which the records stand in that order.
 """
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.errors import WarehouseError, explain_mendable
+from kp_batch.errors import WarehouseError, explain_fixable
 from kp_batch.operations.explain import explain, find_trace
 from kp_batch.operations.explanation import Explanation, ScoreChanges, explanation_text
 from kp_batch.operations.forget import forget
@@ -459,7 +459,7 @@ def test_a_file_that_is_removed_meanwhile_is_named(
     monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
     with pytest.raises(duckdb.Error) as caught:
         explained(eight, "t2")
-    error = explain_mendable(caught.value)
+    error = explain_fixable(caught.value)
     assert isinstance(error, WarehouseError)
     assert re.match(r"a file is missing: .*parquet.*; try again", str(error))
 

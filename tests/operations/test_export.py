@@ -264,14 +264,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, marks in (("private", fields), ("odd", others)):
         rows = (with_metadata(numbered(n, "a"), **own) for n, own in enumerate(marks))
         place(folder, f"{name}/a.jsonl", *rows)
-    mended = [
-        numbered(n, "mend the parser", task_domain="medical", confidence=confidence)
+    fixed = [
+        numbered(n, "fix the parser", task_domain="medical", confidence=confidence)
         for n, confidence in ((1, 0.1), (2, 1.0), (3, 0.9), (4, 0.9))
     ]
-    mended[0]["metadata"]["success"] = False
-    mended[1]["metadata"]["visibility"] = "private"
+    fixed[0]["metadata"]["success"] = False
+    fixed[1]["metadata"]["visibility"] = "private"
     contract = numbered(0, "sum up a contract", objective="Read it")
-    place(folder, "similar/a.jsonl", contract, *mended)
+    place(folder, "similar/a.jsonl", contract, *fixed)
     scored(folder, folder / "archive")
     keep(folder)
     return folder

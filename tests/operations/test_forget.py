@@ -454,7 +454,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("then", ["mended", "gone", "closed", "as it was"])
+@pytest.mark.parametrize("then", ["fixed", "gone", "closed", "as it was"])
 def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
     failed: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:

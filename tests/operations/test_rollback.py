@@ -250,14 +250,14 @@ def test_an_archive_that_is_gone_keeps_nobody_from_it(nights: Folder) -> None:
     rollback(folder / "warehouse", first)
 
 
-def test_the_next_run_over_a_mended_archive_leaves_what_one_full_run_would(nights: Folder) -> None:
+def test_the_next_run_over_a_fixed_archive_leaves_what_one_full_run_would(nights: Folder) -> None:
     folder, (first, _) = nights
     rollback(folder / "warehouse", first)
     (folder / "archive" / "bad.jsonl").unlink()
-    mended = (folder / "archive" / "good.jsonl").read_bytes()
+    fixed = (folder / "archive" / "good.jsonl").read_bytes()
     write(folder, "good", *GOOD)
     assert rescore_archive(settings_of(folder)).run_id is None  # it is the archive of then
-    (folder / "archive" / "good.jsonl").write_bytes(mended)
+    (folder / "archive" / "good.jsonl").write_bytes(fixed)
     assert rescore_archive(settings_of(folder)).counts.embedded == 0  # their vectors are there
     assert rescore_archive(settings_of(folder)).run_id is None
     assert_as_of_one_run(folder, of_one_run(folder))
