@@ -102,7 +102,7 @@ def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
     assert least(ttl=None).with_defaults(kept).settings == kept  # as a form sends it
 
 
-def test_one_text_stands_for_a_list_of_it() -> None:
+def test_one_text_is_read_as_a_list_of_it() -> None:
     config = least(archive="a", exclude="*.tmp", allow_audit="few_copies")
     assert (config.archive, config.exclude, config.allow_audit) == (
         ("a",),
@@ -309,7 +309,7 @@ def test_faults_in_the_values_of_a_form_are_reported_in_one_line_all_at_once(
         RescoreConfig.read(values | {"profiles": "nothing.toml"})
 
 
-def test_a_form_with_half_of_a_deployment_is_told_that_it_replaces_all() -> None:
+def test_a_form_with_half_of_a_deployment_is_refused_because_it_replaces_all() -> None:
     told = (
         r"--warehouse is missing; a config that is given replaces all of the deployment's: repeat"
     )

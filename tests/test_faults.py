@@ -46,7 +46,7 @@ def told(model: type[BaseModel], values: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("model", "name"), [(model, name) for model in REQUIRED for name in (*model.model_fields, "x")]
 )
-def test_no_fault_is_told_in_the_words_of_a_library(model: type[BaseModel], name: str) -> None:
+def test_no_fault_has_the_words_of_a_library(model: type[BaseModel], name: str) -> None:
     messages = [told(model, {name: value}) for value in VALUES]
     assert any(messages)
     assert [text for text in messages if any(word in text for word in PYDANTIC)] == []
@@ -68,7 +68,7 @@ def test_a_fault_names_its_option_and_value(values: dict[str, Any], message: str
     assert told(RescoreConfig, values).startswith(message)
 
 
-def test_what_is_missing_is_told() -> None:
+def test_a_missing_value_is_reported() -> None:
     with pytest.raises(KpBatchError, match="faults: --sources is missing; --archive is missing"):
         ImportConfig.read({}, 1)
 
@@ -80,5 +80,5 @@ def test_what_is_missing_is_told() -> None:
         ("more", "a has no key 'more'; keys: sql, severity"),
     ],
 )
-def test_an_unknown_key_is_told_with_the_one_that_was_meant(key: str, message: str) -> None:
+def test_an_unknown_key_is_reported_with_the_one_that_was_meant(key: str, message: str) -> None:
     assert unknown_key("a", key, ("sql", "severity")) == message

@@ -62,7 +62,7 @@ def test_a_notebook_shows_the_words_of_a_terminal_in_their_order(shown: list[Par
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_text_is_shown_as_in_a_terminal_wherever_it_stands(text: str) -> None:
+def test_a_text_is_shown_as_in_a_terminal_everywhere(text: str) -> None:
     everywhere: list[Part] = [
         Head(text),
         text,
@@ -92,7 +92,7 @@ def test_a_text_is_shown_as_in_a_terminal_wherever_it_stands(text: str) -> None:
     ] * 2
 
 
-def test_numbers_stand_to_the_right_and_all_else_to_the_left() -> None:
+def test_numbers_are_aligned_right_and_all_else_left() -> None:
     row = {
         "name": "7 days", "count": "1,234", "signed": "+0.0100", "share": "12 (3.4%)",
         "small": "1e-05", "about": "about 12", "none": "", "day": "2026-01-31", "age": "2.0 h",
@@ -122,7 +122,7 @@ def test_what_is_long_is_cut_and_says_by_how_much() -> None:
     assert "more" not in Shown(card([Table([{"n": "1"}] * 50)])).words
 
 
-def test_a_bar_reaches_from_its_beginning_to_its_end_and_rows_stand_out() -> None:
+def test_a_bar_reaches_from_its_beginning_to_its_end_and_rows_are_highlighted() -> None:
     rows = [{"adds": "0.5"}, {"adds": "-0.25"}]
     shown = Shown(card([Table(rows, marked=[1], bars=[(0.0, 0.5), (0.5, 0.25)])]))
     bars = [attributes["style"] for tag, attributes in shown.tags if tag == "i"]
@@ -140,7 +140,7 @@ def test_a_table_without_rows_is_nothing_in_both() -> None:
     assert Shown(card([Table([])])).tables == []
 
 
-def test_texts_stand_side_by_side_and_those_of_the_first_are_open() -> None:
+def test_texts_are_side_by_side_and_those_of_the_first_are_open() -> None:
     first, second = (
         SideBySide(
             about,

@@ -84,7 +84,7 @@ def test_test_has_the_quick_ones_and_the_telling_ones(tmp_path: Path) -> None:
     assert passed == {"quick", "sleeps", "calculates", "starts_a_process", "telling"}
 
 
-def test_what_is_missing_is_told_at_the_start_and_at_the_end(tmp_path: Path) -> None:
+def test_missing_programs_are_reported_at_the_start_and_at_the_end(tmp_path: Path) -> None:
     passed, output = run(tmp_path, path=str(tmp_path))
     assert len(passed) == 6
     begin, _, end = output.partition("::test_quick PASSED")

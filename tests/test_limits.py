@@ -25,7 +25,7 @@ from kp_batch.limits import is_beyond, parse_limit, parse_share
         (1 - 2**-53, "99.99999999999999%"),
     ],
 )
-def test_a_share_is_read_as_a_decimal_or_in_percent_and_told_in_percent(
+def test_a_share_is_read_as_a_decimal_or_in_percent_and_written_in_percent(
     share: object, read: str
 ) -> None:
     assert parse_share(share) == read

@@ -111,7 +111,7 @@ def test_nothing_is_printed_where_nobody_configures_logging(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_users_own_logging_gets_the_records_with_the_place_that_tells(
+def test_a_users_own_logging_gets_the_records_with_their_place_in_the_code(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "kp_batch")

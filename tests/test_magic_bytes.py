@@ -29,7 +29,7 @@ NOISE = random.Random(0).randbytes(9_000)
         (b"[", "JSON"),
     ],
 )
-def test_a_kind_is_told_by_its_first_bytes(start: bytes, name: str) -> None:
+def test_a_kind_is_recognised_by_its_first_bytes(start: bytes, name: str) -> None:
     assert kind_of(start).name == name
 
 

@@ -55,7 +55,7 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     assert config.with_defaults({"cache_size": 9, "ttl": "1h"}) == config
 
 
-def test_what_is_given_beside_a_file_holds(tmp_path: Path) -> None:
+def test_options_take_precedence_over_a_file(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         'warehouse = "w"\narchive = ["a", "b"]\nwarehouse_id = "x"\n[run]\nprune = true\n'
@@ -140,7 +140,7 @@ FAULTS = {
 }
 
 
-def test_what_stands_before_the_tables_is_read_whatever_these_say(tmp_path: Path) -> None:
+def test_keys_before_the_tables_are_read_even_if_these_are_wrong(tmp_path: Path) -> None:
     file = written(tmp_path, 'warehouse = "w"\nwarehouse_id = "x"\n[limits]\nmax_lost = 1\n')
     project = load_project(file)
     assert (project.warehouse, project.warehouse_id) == (str(tmp_path / "w"), "x")
@@ -150,7 +150,7 @@ def test_what_stands_before_the_tables_is_read_whatever_these_say(tmp_path: Path
             getattr(project, name)
 
 
-def test_all_faults_are_told_where_one_stands_before_the_tables(tmp_path: Path) -> None:
+def test_all_faults_are_reported_if_one_is_before_the_tables(tmp_path: Path) -> None:
     words = r"has 3 faults: there is no key 'wharehouse'.*; \[settings\] is a .* no key 'max_lost'"
     file = written(tmp_path, "wharehouse = 'w'\nsettings = 3\n[limits]\nmax_lost = 1\n")
     with pytest.raises(KpBatchError, match=words):
@@ -163,7 +163,7 @@ def test_what_is_no_path_names_no_project() -> None:
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_a_fault_is_told_where_it_stands(tmp_path: Path, text: str) -> None:
+def test_a_fault_is_reported_with_its_place(tmp_path: Path, text: str) -> None:
     file = written(tmp_path, text)
     with pytest.raises(KpBatchError) as caught:
         read_project(file)
@@ -177,7 +177,7 @@ def test_weights_that_do_not_sum_to_1_name_the_file(tmp_path: Path) -> None:
         read_project(written(tmp_path, f"[profiles.code]\n{own}\n"))
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(KpBatchError, match=r"none\.toml cannot be read: No such file"):
         of(tmp_path / "none.toml")
 

@@ -451,7 +451,7 @@ def test_a_file_gone_before_a_new_version_of_the_facts_keeps_its_rows(
     assert night.ask(query) == rows
 
 
-def test_what_an_unreadable_file_held_last_stays_until_it_may_be_read_or_is_pruned(
+def test_rows_of_an_unreadable_file_are_kept_until_it_can_be_read_or_is_pruned(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = night.write("b.jsonl", "b4").stat()
@@ -497,7 +497,7 @@ def test_a_damaged_file_is_read_once_it_is_mended_at_the_same_size_and_time(nigh
     assert len(night.ids) == 13
 
 
-def test_what_a_file_held_that_is_gone_stays_until_it_is_pruned_and_is_known_when_it_is_back(
+def test_rows_of_a_file_that_is_gone_are_kept_until_pruned_and_reused_when_it_is_back(
     night: Night,
 ) -> None:
     aside = (night.archive / "a.jsonl").rename(night.archive.parent / "aside")
@@ -581,7 +581,7 @@ def test_a_file_that_is_written_further_is_read_up_to_its_last_line(night: Night
 
 
 @pytest.mark.telling
-def test_a_cut_file_that_is_new_is_told_and_read_up_to_its_last_line(
+def test_a_new_cut_file_is_reported_and_read_up_to_its_last_line(
     night: Night, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = night.write("c.jsonl", "c1", "c2")
@@ -740,7 +740,7 @@ def quiet_stderr(night: Night, capsys: pytest.CaptureFixture[str], **changes: An
     return capsys.readouterr().err.splitlines()
 
 
-def test_a_quiet_run_tells_that_its_warehouse_is_new_until_a_run_is_done(
+def test_a_quiet_run_says_that_its_warehouse_is_new_until_a_run_is_done(
     night: Night, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new = night.archive.with_name("elsewhere")

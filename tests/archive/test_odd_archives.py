@@ -157,7 +157,7 @@ def test_text_that_is_no_utf8_in_an_unneeded_column_of_a_reject(tmp_path: Path) 
     json.loads(take_in(tmp_path).rejects["raw"].item())
 
 
-def test_unneeded_column_damaged_beside_a_reject(tmp_path: Path) -> None:
+def test_unneeded_column_is_damaged_in_a_file_with_a_reject(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")], use_dictionary=False)
     damage_page(path, 0, "@context")
     assert take_in(tmp_path).rejects.height == 1

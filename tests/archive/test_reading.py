@@ -314,7 +314,7 @@ def test_the_type_column_may_be_missing(tmp_path: Path, plain: pl.DataFrame) -> 
     assert rows.drop("type").equals(plain.drop("type"))
 
 
-def test_columns_of_odd_types_beside_the_needed_ones(tmp_path: Path, plain: pl.DataFrame) -> None:
+def test_unneeded_columns_of_odd_types_are_ignored(tmp_path: Path, plain: pl.DataFrame) -> None:
     kinds = [
         *(pa.decimal256(50, 2), pa.duration("ns"), pa.time64("ns"), pa.uuid(), pa.float16()),
         *(pa.binary(3), pa.null(), pa.dictionary(pa.int8(), pa.int64()), pa.json_(), pa.uint64()),
@@ -531,7 +531,7 @@ def test_files_that_are_no_parquet(tmp_path: Path, content: bytes) -> None:
     assert "\n" not in message
 
 
-def test_a_file_of_another_kind_is_told_so(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_reported_as_such(tmp_path: Path) -> None:
     ((_, message),) = reasons_of(write_jsonl(tmp_path / "a.json", TRACES))
     assert message == (
         "it is JSON, not Parquet: put each trace on a line, and give it the ending .jsonl"
@@ -729,7 +729,9 @@ usual_times = st.builds(
 @pytest.mark.telling
 @pytest.mark.slow
 @given(st.lists(st.none() | usual_times, max_size=9))
-def test_law_a_time_is_the_same_whatever_is_beside_it(texts: list[str | None]) -> None:
+def test_law_a_time_is_read_the_same_whatever_other_times_its_column_has(
+    texts: list[str | None],
+) -> None:
     """Only where all are spelled as usual they are read the fast way."""
     alone = times_from_text(pl.Series(texts, dtype=pl.String))
     beside = times_from_text(pl.Series([*texts, "2026-01-05"], dtype=pl.String))
@@ -794,7 +796,7 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "INT96": 10**6}  # in a 
 @pytest.mark.telling
 @pytest.mark.slow
 @given(st.sampled_from([*UNITS]), st.data())
-def test_law_a_timestamp_is_read_as_it_stands_or_rejected(unit: str, data: st.DataObject) -> None:
+def test_law_a_timestamp_is_read_unchanged_or_rejected(unit: str, data: st.DataObject) -> None:
     """Around the first and the last year, the ends of 64 bits of nanoseconds, and far from all."""
     size = UNITS[unit]
     far = 2**63 // 1_000 if unit == "s" else 2**63  # Parquet has no seconds
@@ -825,7 +827,7 @@ def raw(path: Path, rows: list[int]) -> dict[int, str | None]:
     return {row: texts.get(row) for row in rows}
 
 
-def test_parquet_rows_are_given_raw_as_they_stand(tmp_path: Path) -> None:
+def test_raw_rows_of_parquet_are_unchanged(tmp_path: Path) -> None:
     inputs = {"a": [1.5, None], "é": [math.inf]}
     kind = pa.struct({"a": pa.list_(pa.float64()), "é": pa.list_(pa.float64())})
     schema = retyped(
@@ -866,7 +868,7 @@ def test_a_line_that_is_nested_deep_hides_no_other(tmp_path: Path) -> None:
     assert got[3] == lines[3]
 
 
-def test_lines_are_given_raw_as_they_stand(tmp_path: Path) -> None:
+def test_raw_lines_are_unchanged(tmp_path: Path) -> None:
     lines = [
         b'  {"id":  "a",\t"id": "b", "x": 1e5}  \r',
         b"",

@@ -305,7 +305,7 @@ def test_what_names_nothing_is_an_error(tmp_path: Path, name: str) -> None:
         ),
     ],
 )
-def test_the_ending_tells_the_format(name: str, kind: str) -> None:
+def test_the_ending_decides_the_format(name: str, kind: str) -> None:
     assert SourceFile(name, 1, 0).format.name == kind
 
 

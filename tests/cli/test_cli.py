@@ -132,7 +132,7 @@ def test_run_says_that_there_was_nothing_to_do(scored: Scored) -> None:
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_plan_tells_what_a_run_would_do_and_changes_nothing(
+def test_plan_shows_what_a_run_would_do_and_changes_nothing(
     scored: Scored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_json: bool
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -405,7 +405,7 @@ def test_catalog_says_what_it_shows(scored: Scored, tmp_path: Path) -> None:
     assert re.fullmatch(wanted, line)
 
 
-def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
+def test_compare_shows_what_moved_the_scores(scored: Scored) -> None:
     compare = ["compare", "previous", "latest", "--warehouse", scored.warehouse]
     done = invoke(*compare)
     assert done.returncode == 0, done.stderr
@@ -597,7 +597,7 @@ def test_wrong_settings_are_named(tmp_path: Path, name: str) -> None:
         ("status", "--max-age"),
     ],
 )
-def test_a_wrong_duration_is_told_as_one(tmp_path: Path, name: str, option: str) -> None:
+def test_a_wrong_duration_is_reported_as_one(tmp_path: Path, name: str, option: str) -> None:
     told = "a duration is none, or a whole number from 1 on with s, m, h or d, such as 90m, got"
     wrong = invoke(name, "--warehouse", tmp_path, option, "0s")
     assert wrong.returncode == 2

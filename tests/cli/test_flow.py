@@ -124,7 +124,7 @@ def test_prefect_is_sent_no_text_of_a_trace(warehouse: Path, archive: Path) -> N
 
 
 @pytest.mark.telling
-def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: Path) -> None:
+def test_messages_and_summary_of_a_run_are_in_the_log_of_prefect(warehouse: Path) -> None:
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
         query = "SELECT message, level, task_run_id IS NULL FROM log ORDER BY timestamp"
         logged = {message: details for message, *details in database.execute(query)}

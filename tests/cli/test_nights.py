@@ -317,7 +317,7 @@ def test_without_the_warehouse_that_it_names_nothing_is_made(project: Project, t
     assert contents(project.folder) == as_it_was
 
 
-def test_of_a_file_that_cannot_be_read_status_tells_as_well(project: Project) -> None:
+def test_status_reports_a_file_that_cannot_be_read(project: Project) -> None:
     """Nobody knows then which warehouse is meant."""
     project.add("[limits")
     night = project.night()
@@ -328,7 +328,7 @@ def test_of_a_file_that_cannot_be_read_status_tells_as_well(project: Project) ->
 
 
 @pytest.mark.telling
-def test_what_stands_is_told_once_and_shown_until_it_is_mended(project: Project) -> None:
+def test_open_warnings_are_logged_once_and_shown_by_status_until_fixed(project: Project) -> None:
     project.add(AUDIT.format("warn"))
     cut(project)
     (project.archive / "odd.parquet").write_bytes(b"odd")

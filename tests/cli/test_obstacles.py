@@ -208,7 +208,7 @@ def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     [((0, 0), "more is needed than the 1.2 GB"), ((9, 0), "it takes no more files (df -i)")],
     ids=["of a system that counts no files", "without files"],
 )
-def test_what_a_full_disk_lacks_is_told(
+def test_a_full_disk_is_reported_with_the_space_that_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[int, int], lack: str
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -421,7 +421,9 @@ def test_an_error_of_ours_is_no_traceback(
 
 
 @pytest.mark.process
-def test_polars_without_a_thread_is_told_what_to_set(tmp_path: Path, archive: Path) -> None:
+def test_polars_without_a_thread_is_reported_with_the_variable_to_set(
+    tmp_path: Path, archive: Path
+) -> None:
     command = [sys.executable, "-m", "kp_batch", "run", str(archive), "--embedder", "none"]
     own = {**os.environ, "POLARS_MAX_THREADS": "0", "KP_BATCH_WAREHOUSE": str(tmp_path / "w")}
     done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)

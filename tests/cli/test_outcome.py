@@ -134,7 +134,7 @@ def test_a_preview_prints_one_object_if_it_fails_as_well(folder: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--quiet"]], ids=str)
 @pytest.mark.parametrize("fails", [False, True], ids=["whole", "full"])
-def test_a_preview_is_told_as_printed_once_its_report_is_written(
+def test_a_preview_is_printed_once_its_report_is_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], *, fails: bool
 ) -> None:
     """Else a kill meanwhile would be a mere warning."""

@@ -64,7 +64,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_what_deploys_a_project_that_is_there_is_written_beside_it(made: Path) -> None:
+def test_the_deployment_of_an_existing_project_is_written_into_its_folder(made: Path) -> None:
     before = files_of(made)
     done = invoke("init", "--prefect")
     assert (done.returncode, done.stdout) == (0, "")
@@ -137,7 +137,7 @@ def test_a_line_taken_out_is_a_setting_taken_back(made: Path) -> None:
     assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
 
 
-def test_another_embedder_is_told_with_its_line_where_texts_cannot_be_read_any_more(
+def test_a_changed_embedder_is_reported_with_its_line_if_texts_cannot_be_read(
     made: Path,
 ) -> None:
     rows = [trace(id=f"b{number}", objective=f"Something else {number}") for number in range(2)]
@@ -382,7 +382,7 @@ def test_a_fault_leaves_no_mark_in_another_warehouse(made: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_no_imports_are_told() -> None:
+def test_a_project_without_imports_is_reported() -> None:
     done = invoke("import")
     assert done.returncode == 1
     assert "kp_batch.toml has no [[imports]]; add some, or name" in done.stderr

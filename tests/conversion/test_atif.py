@@ -78,7 +78,7 @@ def test_ids(tmp_path: Path) -> None:
     assert drafting.drafted("atif", nameless).reasons == [["missing_id"]]
 
 
-def test_the_first_step_with_a_time_tells_the_start(tmp_path: Path) -> None:
+def test_the_first_step_with_a_time_gives_the_start(tmp_path: Path) -> None:
     trace = drafted(tmp_path, trajectory(user("x"), agent("y", timestamp=at(7)), agent("z")))
     assert str(trace.created_at) == "2026-05-01 09:00:07.123456+00:00"
     assert drafted(tmp_path, trajectory(user("x"), agent("y"))).created_at is None

@@ -56,7 +56,7 @@ def test_real_files_are_of_one_format(folder: Path) -> None:
 
 
 @of_all
-def test_an_archive_has_it_in_whatever_order_and_however_often_it_is_told(
+def test_an_archive_has_each_trace_once_in_whatever_order_and_however_often_it_is_read(
     tmp_path: Path, kit: Kit
 ) -> None:
     traces = [kit.make(name, kit.at, 1.0) for name in ("aa", "bb", "cc")]

@@ -149,7 +149,7 @@ def test_a_value_that_is_cut_anywhere_is_closed(indent: int | None) -> None:
 
 
 @pytest.mark.parametrize("path", ["a.json", "a.jsonl"])
-def test_of_lines_those_that_are_complete_are_kept_as_they_stand(path: str) -> None:
+def test_complete_lines_are_kept_unchanged(path: str) -> None:
     lines = as_lines([_UGLY, _UGLY]) + b"{no JSON\n"
     assert beginning(path, lines + b'{"a": {') == lines
 

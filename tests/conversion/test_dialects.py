@@ -107,7 +107,7 @@ def test_the_blocks_of_strands_are_messages_in_json(tmp_path: Path) -> None:
     assert sorted(told(tmp_path, root, runs)[1]) == sorted(steps)  # without its models'
 
 
-def test_a_cycle_of_strands_tells_both_what_a_model_asks_for_and_what_comes_of_it(
+def test_a_cycle_of_strands_has_both_calls_and_results(
     tmp_path: Path,
 ) -> None:
     choice = {"message": json.dumps(USES), "tool.result": json.dumps([GIVEN])}
@@ -251,7 +251,7 @@ def test_messages_of_openllmetry_are_numbered(tmp_path: Path, named: Span) -> No
         ),
     ],
 )
-def test_openllmetry_tells_what_a_tool_is_given_as_its_caller_does(
+def test_openllmetry_records_the_arguments_of_a_tool_as_its_caller_does(
     tmp_path: Path, given: str, back: str
 ) -> None:
     named = {"traceloop.span.kind": "tool", "traceloop.entity.name": "look"}
@@ -270,7 +270,7 @@ def test_messages_count_where_a_span_numbers_them_as_well(tmp_path: Path) -> Non
     assert told(tmp_path, root(), below(both)) == ("where?", [LOOK])
 
 
-def test_langchain_tells_openllmetry_the_same_by_two_names(tmp_path: Path) -> None:
+def test_langchain_gives_openllmetry_the_same_by_two_names(tmp_path: Path) -> None:
     named = {"gen_ai.provider.name": "langgraph"}
     graph = root(**named)
     asked = {"messages": [{"role": "user", "content": "where?"}]}

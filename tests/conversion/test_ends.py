@@ -121,7 +121,7 @@ def test_a_turn_of_codex_ends_when_it_is_over_or_with_its_last_step(
     assert at_end("codex", tmp_path) == f"2026-05-01T09:00:0{second}.500000Z"
 
 
-def test_a_registry_tells_the_end_already(tmp_path: Path) -> None:
+def test_a_registry_already_has_the_end(tmp_path: Path) -> None:
     write_json(tmp_path / "t.json", kp_trace("a"))
     assert at_end("knowledgepulse", tmp_path) == "2026-03-01T10:00:00.000000Z"
 

@@ -163,7 +163,7 @@ def test_tags_count_as_edited(tmp_path: Path) -> None:
     assert drafts(path)["kp:trace:one"].fields["tags"] == ["late"]
 
 
-def test_attachments_stand_in_their_places(tmp_path: Path) -> None:
+def test_attachments_are_put_in_their_places(tmp_path: Path) -> None:
     call = {"id": "c", "function": "say", "arguments": {"text": "attachment://b"}}
     parts = [{"type": "text", "text": "tc://a"}, {"type": "text", "text": "attachment://no"}]
     message = {"role": "assistant", "content": parts, "tool_calls": [call]}

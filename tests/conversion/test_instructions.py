@@ -56,7 +56,7 @@ def test_what_a_user_says_meanwhile_is_the_user_s() -> None:
 
 
 @pytest.mark.parametrize("content", ["found", None])
-def test_an_id_that_is_told_later_names_the_steps_before(content: str | None) -> None:
+def test_an_id_that_comes_later_names_the_steps_before(content: str | None) -> None:
     run_first, asked_first = Transcript(), Transcript()
     run_first.add_tool_run(ToolCall("look", {"at": 1}), ToolResult(content))
     run_first.add_answer(Message("assistant", "so", calls=(ToolCall("look", '{"at":1}', "c1"),)))
@@ -91,7 +91,7 @@ def test_the_system_s_first_words_count() -> None:
         [TOOL, {"type": "web_search"}, "none", None, {"name": 1}],
     ],
 )
-def test_tools_are_told_in_one_shape(tools: object) -> None:
+def test_tools_are_recorded_in_one_shape(tools: object) -> None:
     assert tools_text(tools) == TEXT
 
 
@@ -117,7 +117,7 @@ DOTTED = {f"llm.request.functions.0.{name}": value for name, value in FUNCTION.i
         ({}, json.dumps({"messages": [], "tools": [TOOL]})),
     ],
 )
-def test_tools_stand_in_attributes_or_beside_messages(
+def test_tools_are_read_from_attributes_or_next_to_messages(
     attributes: Mapping[str, Any], payload: object
 ) -> None:
     assert tools_of(attributes, payload) == TEXT
@@ -139,14 +139,14 @@ PART = [{"type": "text", "content": "be good"}]
         ({}, json.dumps({"messages": [], "system": [{"type": "text", "text": "be good"}]})),
     ],
 )
-def test_instructions_stand_in_attributes_or_beside_messages(
+def test_instructions_are_read_from_attributes_or_next_to_messages(
     attributes: Mapping[str, Any], payload: object
 ) -> None:
     assert system_of(attributes, payload) == "be good"
 
 
 @pytest.mark.parametrize("payload", ['{"system": "be', '{"tools": [{', "system", None, [], 1])
-def test_what_breaks_off_beside_messages_refuses_nothing(payload: object) -> None:
+def test_cut_json_next_to_messages_refuses_nothing(payload: object) -> None:
     assert (system_of({}, payload), tools_of({}, payload)) == ("", "")
     for name in ("gen_ai.tool.definitions", "ai.prompt.tools", "gen_ai.system_instructions"):
         told = {name: '[{"type": "text", "conte'}
@@ -167,7 +167,7 @@ def test_spans_tell_them(tmp_path: Path) -> None:
     assert (row["task"], len(row["steps"])) == (task, 4)
 
 
-def test_a_run_of_langsmith_tells_them(tmp_path: Path) -> None:
+def test_a_run_of_langsmith_has_them(tmp_path: Path) -> None:
     SYSTEMS["langsmith"](tmp_path / "in", RUN)
     (path,) = (tmp_path / "in").iterdir()
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -55,14 +55,14 @@ def drawn_files(data: st.DataObject, system: str) -> tuple[Files, Outcome]:
     return deepcopy(files), expected
 
 
-def test_every_format_is_told() -> None:
+def test_every_format_has_a_writer_and_records() -> None:
     assert FORMATS.keys() == {format_of(system) for system in WRITERS} == RECORDS.keys(), (
         "add it to SYSTEMS or TALKERS, and to RECORDS"
     )
 
 
 @of(TALKERS)
-def test_a_conversation_tells_the_same_run_as_spans(system: str) -> None:
+def test_a_conversation_gives_the_same_run_as_spans(system: str) -> None:
     for name in TALKS:
         spans, talk = (json.dumps(usual(x)[name][1]) for x in ("otlp", system))
         # A registry has steps of its own, and no rule makes others of them.
@@ -173,7 +173,7 @@ def without(row: Row, name: str) -> Row:
 
 @pytest.mark.parametrize("is_first", [True, False])
 @of(WRITERS)
-def test_keys_that_nobody_knows_may_stand_in_any_object(system: str, *, is_first: bool) -> None:
+def test_unknown_keys_may_be_in_any_object(system: str, *, is_first: bool) -> None:
     for name in runs_of(system):
         files, expected = usual(system)[name]
         changed = {
@@ -204,7 +204,7 @@ def extended(value: Any, *, is_first: bool) -> Any:
 # OpenInference, OpenLLMetry and Strands tell parts in forms of their own, and registries have none.
 @pytest.mark.parametrize("is_first", [True, False])
 @of(name for name in WRITERS if not name.endswith(OF_OTHER_PARTS))
-def test_parts_that_nobody_knows_may_stand_in_any_message(system: str, *, is_first: bool) -> None:
+def test_unknown_parts_may_be_in_any_message(system: str, *, is_first: bool) -> None:
     count = 0
     for name in runs_of(system):
         files, expected = usual(system)[name]
@@ -233,7 +233,7 @@ def parted(value: Any, *, is_first: bool) -> Any:
 # In Parquet the messages are those of the other files, in one text.
 @of(name for name in WRITERS if name not in ("inspect in Parquet", "messages in Parquet"))
 @drawn
-def test_records_that_count_for_nothing_may_stand_anywhere_and_go(
+def test_records_that_count_for_nothing_may_be_added_and_removed_anywhere(
     system: str, data: st.DataObject
 ) -> None:
     files, expected = drawn_files(data, system)
@@ -324,7 +324,7 @@ def around(content: str, above: int, below: int) -> str:
 # A session's lines belong to the prompt above, and a document is one record.
 @of(SYSTEMS)
 @drawn
-def test_spans_may_stand_in_any_order_several_times_and_in_several_files(
+def test_spans_may_come_in_any_order_several_times_and_in_several_files(
     system: str, data: st.DataObject
 ) -> None:
     files, expected = drawn_files(data, system)

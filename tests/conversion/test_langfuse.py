@@ -218,7 +218,7 @@ def test_instrumentations_tell_of_tools_in_the_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unset", [None, ""])
-def test_what_a_span_told_in_attributes_alone_is_taken_from_these(
+def test_messages_that_a_span_has_only_in_attributes_are_taken_from_these(
     tmp_path: Path, unset: str | None
 ) -> None:
     said = [{"role": "user", "parts": [{"type": "text", "content": "where?"}]}]

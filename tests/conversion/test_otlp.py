@@ -107,7 +107,7 @@ def test_messages_are_events_in_older_conventions(tmp_path: Path) -> None:
     ]
 
 
-def test_messages_may_stand_in_an_event_of_the_newer_conventions(tmp_path: Path) -> None:
+def test_messages_may_be_in_an_event_of_the_newer_conventions(tmp_path: Path) -> None:
     details = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": [text("assistant", "here")]}
     spans = [agent(), chat(1, events=[("gen_ai.client.inference.operation.details", details)])]
     trace = draft(tmp_path, spans)

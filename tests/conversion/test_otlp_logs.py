@@ -151,7 +151,7 @@ def test_content_that_is_elided_is_missing(tmp_path: Path) -> None:
     assert (trace.objective, transcript(trace)) == ("", [])
 
 
-def test_messages_that_the_span_has_itself_are_told_once(tmp_path: Path) -> None:
+def test_messages_that_the_span_has_itself_count_once(tmp_path: Path) -> None:
     said = [("gen_ai.user.message", {"content": "where?"}), ("gen_ai.choice", {"content": "so"})]
     named = {"gen_ai.operation.name": "chat"}
     (tmp_path / "spans.json").write_text(
@@ -171,7 +171,7 @@ def test_logs_without_their_spans_are_no_trace(tmp_path: Path) -> None:
     assert made.reasons == [["malformed_json"]]
 
 
-def test_an_evaluation_in_logs_is_a_score_of_its_span_beside_those_that_this_has(
+def test_an_evaluation_in_logs_is_a_further_score_of_its_span(
     tmp_path: Path,
 ) -> None:
     told, own = (

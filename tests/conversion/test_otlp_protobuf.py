@@ -91,7 +91,7 @@ def as_json(tmp_path: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_whatever_it_is_packed_in_it_tells_what_lines_of_json_tell(
+def test_every_compression_gives_the_same_as_lines_of_json(
     tmp_path: Path, as_json: list[tuple[str, str]], name: str
 ) -> None:
     (tmp_path / name).write_bytes(FILES[name])
@@ -334,7 +334,7 @@ def test_a_message_that_is_no_request_is_refused_alone(
     assert [item.line for item in items_of(path, Refused)] == [2, 3]
 
 
-def test_the_name_tells_that_damaged_json_is_json(tmp_path: Path) -> None:
+def test_damaged_json_is_recognised_by_the_name_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "spans.JSONL").write_bytes(b"\0\0\0\1 torn\n" + LINES)
     assert [item.line for item in items_of(tmp_path / "spans.JSONL", Refused)] == [1]
     assert len(records(tmp_path / "spans.JSONL")) == 3

@@ -125,7 +125,7 @@ def test_times_of_twelve_bytes_are_those_that_were_written(tmp_path: Path, name:
 
 
 @of_all
-def test_a_file_that_lacks_rows_is_told(
+def test_a_file_that_lacks_rows_is_reported(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = pa.array([text_of(name)] * 2)

@@ -50,7 +50,7 @@ CALL = ToolCall("look", {"at": 1}, "c1")
         '{"args": [], "kwargs": {"prompt": "why?"}}',
     ],
 )
-def test_the_question_stands_in_the_usual_places(payload: object) -> None:
+def test_the_question_is_found_in_the_usual_places(payload: object) -> None:
     assert objective_in(payload) == "why?"
 
 

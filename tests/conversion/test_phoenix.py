@@ -131,7 +131,7 @@ def test_other_dialects_are_read_or_refused_as_those_of_otlp(tmp_path: Path, for
     assert made.reasons == [["unknown_dialect"]]
 
 
-def test_the_kind_may_stand_only_in_its_column(tmp_path: Path) -> None:
+def test_the_kind_may_be_only_in_its_column(tmp_path: Path) -> None:
     rows = [
         row(0, {}, span_kind="AGENT"),
         row(1, {"input.value": "where?", "output.value": "here"}, span_kind="LLM"),

@@ -120,7 +120,7 @@ def test_a_fork_lacks_the_labels_of_what_it_copies(tmp_path: Path) -> None:
     assert transcript(drafted("pi", tmp_path).draft) == [("thought", "so")]
 
 
-def test_what_stands_below_a_lost_line_is_reported(tmp_path: Path) -> None:
+def test_entries_below_a_lost_line_are_reported(tmp_path: Path) -> None:
     lines = asked("p", "go", None), said("a", "p", text("so")), said("b", "gone", text("lost"))
     made = drafted("pi", pi_file(tmp_path, *lines))
     assert transcript(made.draft) == [("thought", "so")]

@@ -45,7 +45,7 @@ def test_a_trace_gets_what_the_rules_say() -> None:
     assert row["metadata"]["task_domain"] == "finance"  # the first value that the map knows
 
 
-def test_a_row_tells_where_its_trace_came_from() -> None:
+def test_a_row_says_where_its_trace_came_from() -> None:
     row = apply_rules(draft(native=Native(log="l", sample="7", epoch=2)), rules(), "inspect")
     assert not isinstance(row, Refused)
     assert list(row) == IMPORTED.names()
@@ -215,7 +215,7 @@ def test_rules_are_stored_without_what_has_no_effect() -> None:
     assert Rules.from_json(with_score.as_json()) == with_score
 
 
-def test_rules_of_a_later_version_are_told_so() -> None:
+def test_rules_of_a_later_version_are_reported_as_such() -> None:
     with pytest.raises(
         KpBatchError, match=r"come from a later version .*no key 'speed'.*; install"
     ):

@@ -808,7 +808,7 @@ def listed(*parts: str | Line) -> list[Line]:
         ("no", [completed(id="exec-1", exit_code=0)], False),
     ],
 )
-def test_how_codex_tells_that_a_tool_failed(
+def test_how_codex_records_that_a_tool_failed(
     tmp_path: Path, output: object, events: list[Line], *, has_failed: bool
 ) -> None:
     lines = meta(), started(1), asked("go"), *ran("c", output, *events), answer("then")
@@ -922,7 +922,7 @@ def test_a_session_of_codex_may_have_several_files(tmp_path: Path) -> None:
     )
 
 
-def test_a_turn_that_two_files_of_a_session_have_is_told_once(tmp_path: Path) -> None:
+def test_a_turn_that_two_files_of_a_session_have_counts_once(tmp_path: Path) -> None:
     lines = started(1), asked("go"), answer("so"), answer("so"), event("task_complete")
     write(tmp_path / "rollout-1.jsonl", meta(), *lines)
     write(tmp_path / "rollout-2.jsonl", meta(timestamp=at(9)), *lines, started(2), asked("on"))
@@ -1134,7 +1134,7 @@ def packed(path: Path) -> Path:
     return beside
 
 
-def test_sessions_packed_with_zstd_are_read_unless_they_stand_unpacked_beside(
+def test_sessions_packed_with_zstd_are_read_unless_they_are_also_there_unpacked(
     tmp_path: Path,
 ) -> None:
     lines = meta(), started(1), asked("go"), answer("so")

@@ -48,12 +48,14 @@ def steps(row: dict[str, Any]) -> list[tuple[tuple[object, ...], object]]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name: str) -> None:
+def test_every_system_gives_the_same_run_in_whatever_order(tmp_path: Path, name: str) -> None:
     assert_same(tmp_path, SYSTEMS, *RUNS[name])
 
 
 @pytest.mark.parametrize("name", OF_AGENTS)
-def test_and_one_of_an_agent_that_tells_what_it_is_asked(tmp_path: Path, name: str) -> None:
+def test_every_system_gives_the_same_run_of_an_agent_with_its_question(
+    tmp_path: Path, name: str
+) -> None:
     assert_same(tmp_path, TELLING, *OF_AGENTS[name])
 
 
@@ -97,7 +99,7 @@ def test_an_agent_whose_answer_repeats_what_it_is_given_says_the_rest(
 
 
 @pytest.mark.parametrize("system", TEXTS)
-def test_the_answer_of_an_agent_is_told_without_the_object_that_langchain_puts_it_into(
+def test_the_answer_of_an_agent_is_taken_out_of_the_object_of_langchain(
     tmp_path: Path, system: str
 ) -> None:
     root = replace(ROOT, given='{"input": "where is it?"}', answer='{"output": "there"}')
@@ -121,7 +123,7 @@ def test_a_root_whose_parent_another_system_has_is_the_topmost_span(
     assert told.draft == drafted(form, whole, RULES).draft
 
 
-def test_a_span_without_its_parent_is_no_root_beside_one(tmp_path: Path) -> None:
+def test_a_span_without_its_parent_is_no_root_if_there_is_one(tmp_path: Path) -> None:
     lost = replace(LOOKS, parent="f", start=-9)
     SYSTEMS["otlp"](tmp_path / "otlp", [ROOT, lost, LOOKED])
     told = [
@@ -179,7 +181,7 @@ def test_without_any_root_what_is_within_nothing_is_topmost(tmp_path: Path, pare
 
 
 @pytest.mark.parametrize("system", ["otlp", "langfuse", "langsmith"])
-def test_a_tool_that_the_model_s_provider_runs_is_told_once(tmp_path: Path, system: str) -> None:
+def test_a_tool_that_the_model_s_provider_runs_counts_once(tmp_path: Path, system: str) -> None:
     hosted = [
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "it"}},
         {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "news"}]},
@@ -225,7 +227,7 @@ def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) ->
         ({"args": [1], "kwargs": {"far": True}}, {"args": [1], "kwargs": {"far": True}}),
     ],
 )
-def test_arguments_are_told_without_their_wrapper(
+def test_arguments_are_taken_out_of_their_wrapper(
     tmp_path: Path, given: object, told: object
 ) -> None:
     for system in SYSTEMS:

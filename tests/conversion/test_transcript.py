@@ -124,7 +124,7 @@ AT_ONE, AT_TWO = ToolCall("look", {"at": 1}, "c1"), ToolCall("look", {"at": 2}, 
     ],
 )
 @pytest.mark.parametrize("number", ["c1", ""])
-def test_an_open_call_of_its_name_takes_a_run_that_tells_its_arguments_otherwise(
+def test_an_open_call_of_its_name_takes_a_run_with_differently_written_arguments(
     arguments: object, number: str
 ) -> None:
     transcript, asked = Transcript(), replace(AT_ONE, id=number)
@@ -151,7 +151,7 @@ def test_of_several_open_calls_that_of_the_same_arguments_takes_a_run(
     assert steps_of(transcript) == [("tool_call", "look"), ("tool_call", "look"), *found]
 
 
-def test_a_result_that_its_span_lacks_is_told_by_the_next_prompt() -> None:
+def test_a_result_that_its_span_lacks_is_taken_from_the_next_prompt() -> None:
     found = Message("tool", results=(ToolResult("found", "c1"),))
     for order in ([0, 1], [1, 0]):
         transcript = Transcript()
@@ -191,7 +191,7 @@ def test_other_calls_of_the_same_tool_are_others() -> None:
     assert types(bare, answered="c1") == "toto"  # it had another result already
 
 
-def test_what_stands_before_the_question_is_no_step_however_that_is_put() -> None:
+def test_messages_before_the_question_are_no_steps() -> None:
     before = [user("a"), Message("assistant", "b"), user("c")]
     for at_root, asked in (([], before[:1]), (before, [*before, user("d")]), ([], before)):
         transcript = Transcript()

@@ -194,7 +194,7 @@ def test_lines_fit_into_110_columns() -> None:
         for page in PARTS
     ],
 )
-def test_what_the_code_tells_is_up_to_date(page: str) -> None:
+def test_generated_parts_of_the_reference_are_up_to_date(page: str) -> None:
     there = (REFERENCE / page).read_text("utf-8")
     assert written(page) == there, "write it anew: python -m tests.support.docs.reference"
 
@@ -220,7 +220,7 @@ def test_every_column_of_every_view_is_documented(views: dict[str, list[tuple[st
         ], view
 
 
-def test_every_table_beside_the_views_is_documented() -> None:
+def test_every_table_is_documented() -> None:
     documented = {
         row[0]: row[1] for row in rows(REFERENCE / "tables.md", "The Delta tables themselves")
     }
@@ -340,7 +340,7 @@ def test_what_is_explained_is_a_message(modules: dict[Path, ast.Module]) -> None
     assert [message for message in explained(TROUBLESHOOTING) if message not in there] == []
 
 
-def test_a_message_tells_what_to_do_or_is_explained(modules: dict[Path, ast.Module]) -> None:
+def test_a_message_says_what_to_do_or_is_explained(modules: dict[Path, ast.Module]) -> None:
     known = explained(TROUBLESHOOTING)
     written = all_messages(modules.values())
     assert len(written) > 100
@@ -356,7 +356,7 @@ def test_all_messages_are_listed(modules: dict[Path, ast.Module]) -> None:
     assert listed == all_messages(modules.values()), "run python -m tests.docs.messages"
 
 
-def test_a_message_tells_what_to_do_by_what_a_clause_begins_with() -> None:
+def test_a_message_says_what_to_do_by_the_first_word_of_a_clause() -> None:
     for message in (
         "the disk of ... is full...; free some space",
         "there are no vectors for --distinct (...); leave out --distinct",
@@ -376,7 +376,7 @@ def test_a_message_tells_what_to_do_by_what_a_clause_begins_with() -> None:
         assert not tells_what_to_do(message), message
 
 
-def test_what_the_system_says_is_told_with_what_is_tried_again() -> None:
+def test_errors_of_the_system_are_documented_with_whether_they_are_retried() -> None:
     numbers = {os.strerror(number): number for number in errno.errorcode}
     documented = rows(TROUBLESHOOTING, "What the system says")
     told = {word: row[2] for row in documented for word in re.findall(r"`([^`]+)`", row[0])}

@@ -208,7 +208,7 @@ def check_deployment(server: PrefectServer, name: str) -> None:
 
 @pytest.mark.prefect
 @pytest.mark.usefixtures("prefect")
-def test_an_alert_that_is_made_as_the_page_says_tells_why_a_night_failed(
+def test_an_alert_that_is_made_as_the_page_says_says_why_a_night_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")

@@ -62,7 +62,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) -> None:
+def test_traces_are_in_the_files_of_their_days(source: Path, archive: Path) -> None:
     done = import_all(source, archive)
     assert (done.traces, done.files_read, done.files_changed) == (3, 3, 2)
     assert sorted(path.name for path in archive.iterdir()) == [
@@ -181,9 +181,7 @@ def nights(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_night_reads_what_is_new_and_what_tells_of_the_same_traces(
-    nights: Path, archive: Path
-) -> None:
+def test_an_import_adds_records_of_a_new_file_to_known_traces(nights: Path, archive: Path) -> None:
     import_spans(nights, archive)
     write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
     done = import_spans(nights, archive)
@@ -229,9 +227,7 @@ def test_other_rules_make_all_anew_without_a_file(nights: Path, archive: Path) -
     assert {row["outcome"]["confidence"] for row in imported(archive).values()} == {0.9}
 
 
-def test_a_folder_that_moves_tells_nothing_anew(
-    nights: Path, archive: Path, tmp_path: Path
-) -> None:
+def test_a_moved_folder_changes_no_trace(nights: Path, archive: Path, tmp_path: Path) -> None:
     import_spans(nights, archive)
     before = imported(archive)
     done = import_spans(nights.rename(tmp_path / "moved"), archive)
@@ -649,7 +645,7 @@ def _full(*_: object) -> None:
     raise OSError("full")
 
 
-def test_the_command_tells_what_came_of_it(source: Path, archive: Path) -> None:
+def test_the_command_prints_the_result(source: Path, archive: Path) -> None:
     write_json(source / "x.json", kp_trace("x", steps=[]))
     write_json(source / "y.json", {**kp_trace("y"), "@type": "ExpertSOP"})
     done = invoke("import", "knowledgepulse", source, "-o", archive)

@@ -324,7 +324,7 @@ def test_what_a_registry_has_deleted_stays_and_is_reported(tmp_path: Path) -> No
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_path: Path) -> None:
+def test_forgetting_in_a_warehouse_names_the_archive(archive: Path, tmp_path: Path) -> None:
     rescore_archive(config(tmp_path, archive))
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
     assert done.archives == (str(archive),)
@@ -338,7 +338,7 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_in_any_folder_who_forgets_is_told_of_the_archive_or_that_it_may_keep_the_traces(
+def test_forgetting_names_the_archive_or_says_that_it_may_keep_the_traces(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -282,7 +282,7 @@ def repeated(kind: str) -> Sequence[Line]:
 
 
 @pytest.mark.parametrize("kind", ["claude-code", "codex"])
-def test_what_stands_several_times_in_a_file_counts_as_often(tmp_path: Path, kind: str) -> None:
+def test_lines_that_a_file_repeats_count_each_time(tmp_path: Path, kind: str) -> None:
     lines = repeated(kind)
     for end in range(3, len(lines) + 1):  # a night for each line
         write(tmp_path / "in" / "a.jsonl", *lines[:end])

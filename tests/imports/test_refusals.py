@@ -72,7 +72,7 @@ def days(archive: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in archive.glob("*.parquet")}
 
 
-def test_what_waits_is_told_apart_from_what_is_refused(source: Path, archive: Path) -> None:
+def test_waiting_traces_are_counted_apart_from_refused_ones(source: Path, archive: Path) -> None:
     done = import_all(source, archive)
     assert done.refused == {"bad_created_at": 2, "malformed_json": 1}
     assert done.waiting == {"incomplete": 1, "no_steps": 1}
@@ -104,7 +104,7 @@ def test_lists_that_were_changed_or_lost_are_written_anew(source: Path, archive:
     assert [(archive / f"_{kind}.jsonl").read_text() for kind in ("refused", "waiting")] == texts
 
 
-def test_what_an_import_refused_that_was_killed_before_it_stored_anything_does_not_stand(
+def test_refusals_of_an_import_that_was_killed_before_it_stored_anything_are_gone(
     source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object, **__: object) -> None:
@@ -203,7 +203,7 @@ def test_what_waits_is_neither_refused_nor_unreadable(source: Path, archive: Pat
     assert import_all(source, archive, NONE).waiting == {"incomplete": 1, "no_steps": 1}
 
 
-def test_the_command_tells_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
+def test_the_command_prints_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
     rules = ("--success", "score:correct:1", "--confidence", "score:correct:0:1", "--domain", "=x")
     twice = (
         "the score 'correct' decides both success and confidence, so it counts twice; unless "
@@ -239,7 +239,7 @@ def test_an_import_that_refuses_all_for_want_of_a_rule_names_its_option(
     ]
 
 
-def test_a_registry_whose_only_new_unit_lacks_what_it_tells_fails_no_night(
+def test_a_registry_whose_only_new_unit_lacks_its_domain_fails_no_night(
     tmp_path: Path, archive: Path
 ) -> None:
     unit = kp_trace("a")

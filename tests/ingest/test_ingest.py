@@ -154,7 +154,7 @@ def test_ids_of_null_are_not_one_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4_096])
-def test_refused_rows_are_kept_as_they_stand(
+def test_refused_rows_are_kept_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     monkeypatch.setattr(reading, "BATCH_ROWS", batch)

@@ -114,7 +114,9 @@ def test_law_a_new_trace_is_scored_as_if_it_came_next(history: History) -> None:
     assert_scored_next(history)
 
 
-def test_law_so_it_is_beside_a_drawn_archive(by_chance: History) -> None:
+def test_law_a_new_trace_is_scored_as_a_run_would_next_to_a_drawn_archive(
+    by_chance: History,
+) -> None:
     assert_scored_next(by_chance)
 
 

@@ -201,7 +201,7 @@ def test_law_to_forget_and_roll_back_and_run_is_one_full_run_without_the_trace(
 
 @pytest.mark.telling
 @pytest.mark.parametrize("hours", [2, 5], ids=["at a time of others", "at its own time"])
-def test_what_was_replayed_beside_a_forgotten_trace_is_replayed_after_a_rollback(
+def test_neighbours_of_a_forgotten_trace_are_replayed_after_a_rollback(
     tmp_path: Path, hours: int
 ) -> None:
     """Nothing else in the archive has changed, and no row of the state that is published has it."""

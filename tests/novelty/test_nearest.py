@@ -203,7 +203,7 @@ def test_a_bound_that_is_a_cosine_is_reached_and_the_next_number_is_not(seed: in
         assert not reaching(rows, right, float(np.nextafter(bound, 1)))[0]
 
 
-def test_equal_vectors_reach_any_bound_even_beside_one_that_is_closer_by_rounding() -> None:
+def test_equal_vectors_reach_any_bound_even_if_another_is_closer_by_rounding() -> None:
     generator = np.random.default_rng(4)
     for _ in range(200):
         own = unit(generator.standard_normal((1, 384)))

@@ -149,7 +149,7 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
     assert {mover["trace_id"]: -mover["change"] for mover in back.movers} == changes
 
 
-def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
+def test_a_run_compared_with_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
     two, _, second = moved
     comparison = compared(two.warehouse, second, second)
     assert comparison.changes == comparison.movers == ()
@@ -191,7 +191,7 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
     assert max(map(len, lines)) <= 120
 
 
-def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> None:
+def test_it_shows_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
     known = {(change.code, change.of): (change.old, change.new) for change in there.changes}
@@ -214,7 +214,7 @@ def file_changes(comparison: Comparison) -> dict[str, int]:
     return {change.code.removeprefix("files_"): change.new for change in comparison.changes}
 
 
-def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
+def test_it_shows_what_became_of_the_files(tmp_path: Path) -> None:
     two = Two(tmp_path)
     names = [f"{stem}.jsonl" for stem in ("same", "changed", "broken", "gone", "later", "long ago")]
     for number, name in enumerate(names):
@@ -300,7 +300,9 @@ def confident(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str, 
     )
 
 
-def test_rising_and_crossing_are_told_apart(confident: tuple[Two, str, str, str, str]) -> None:
+def test_rising_and_crossing_are_counted_separately(
+    confident: tuple[Two, str, str, str, str],
+) -> None:
     """A bin begins at its lower edge, the last one ends at 1; what equals a threshold meets it.
 
     Of those that cross, those that would not have with the first threshold are counted.

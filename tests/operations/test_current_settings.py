@@ -216,7 +216,7 @@ def test_unreadable_files_fail_a_run_where_they_are_more_than_is_allowed(done: P
     assert rescored(done).counts.accepted == 5
 
 
-def test_a_plan_tells_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: Path) -> None:
+def test_a_plan_says_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: Path) -> None:
     night = Night(tmp_path)
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(), trace(id="")])
     description = night.described(embedder="none")
@@ -241,7 +241,7 @@ def test_a_share_of_unreadable_files_is_exact_and_without_a_limit_all_may_be() -
         assert str(exceeded_limits(run, counts, inputs)).startswith(exceeded)
 
 
-def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: Path) -> None:
+def test_superseded_rows_and_files_are_counted_apart_from_rejected_rows(tmp_path: Path) -> None:
     night = Night(tmp_path)
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(objective="old"), trace(id="")])
     write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(objective="new")])

@@ -388,7 +388,7 @@ def bar_of(style: str | None) -> tuple[float, float]:
     return float(begin) / 100, float(width) / 100
 
 
-def test_a_verification_marks_and_tells_what_is_wrong(results: Results) -> None:
+def test_a_verification_marks_and_names_what_is_wrong(results: Results) -> None:
     result: Verification = results["verification"]
     [table] = shown(results, "verification").tables
     assert column(table, "column") == [each["column"] for each in result.differences]
@@ -473,7 +473,7 @@ def test_what_operations_give_is_displayed(results: Results) -> None:
     assert results["vacuum"]._repr_html_().count("<tr>") == len(fields(results["vacuum"]))
 
 
-def test_ipython_keeps_the_text_of_the_terminal_beside_the_html(results: Results) -> None:
+def test_ipython_keeps_the_text_of_the_terminal_with_the_html(results: Results) -> None:
     from IPython.core.formatters import DisplayFormatter
 
     for name in SHOWN:

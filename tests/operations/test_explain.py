@@ -167,7 +167,7 @@ def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
     assert "             shared with " not in shown
 
 
-def test_how_much_of_the_cache_was_of_the_traces_domain_is_told(tmp_path: Path) -> None:
+def test_the_share_of_the_traces_domain_in_its_cache_is_shown(tmp_path: Path) -> None:
     write(tmp_path, *range(3))
     write(tmp_path, 3, name="rare.jsonl", task_domain="legal")
     write(tmp_path, 4, name="later.jsonl")
@@ -207,7 +207,7 @@ def test_a_text_that_cannot_be_read_again_is_reported_with_the_reason(eight: Pat
     assert "cannot be read again: its file is gone from the archive" in shown
 
 
-def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
+def test_the_history_shows_what_each_run_changed(tmp_path: Path) -> None:
     write(tmp_path, 0, 2)
     settings = settings_of(tmp_path)
     rescore_archive(settings)
@@ -433,9 +433,7 @@ def test_a_text_that_another_one_begins_with_is_shown_where_it_ends() -> None:
 @pytest.mark.parametrize(
     ("same", "start"), [("ab " * 99, "ab ab"), ("x" * 297, "x" * 100), ("ab ", "ab ")]
 )
-def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
-    same: str, start: str
-) -> None:
+def test_texts_are_side_by_side_from_shortly_before_they_differ(same: str, start: str) -> None:
     own, other = diff_contents(
         TraceContent(facts={"text": f"{same}is one" + " word" * 200}),
         TraceContent(facts={"text": f"{same}was another"}),
@@ -465,7 +463,7 @@ def test_a_file_that_is_removed_meanwhile_is_named(
 
 
 @pytest.mark.telling
-def test_the_command_tells_it_in_both_forms_and_changes_nothing(eight: Path) -> None:
+def test_the_command_prints_both_forms_and_changes_nothing(eight: Path) -> None:
     warehouse = eight / "warehouse"
     before = contents(warehouse)
     shown = invoke("explain", "t7", "--warehouse", warehouse)

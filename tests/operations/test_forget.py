@@ -122,7 +122,7 @@ def test_an_unknown_id_changes_nothing(warehouse: Path, ids: list[str], message:
     ],
     ids=["of each kind", "unseen"],
 )
-def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
+def test_a_dry_run_shows_what_forgetting_does_and_changes_nothing(
     folder: Path, ids: list[str], expected: dict[str, Any]
 ) -> None:
     warehouse = folder / "warehouse"
@@ -455,7 +455,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("then", ["fixed", "gone", "closed", "as it was"])
-def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
+def test_forget_after_a_failed_run_keeps_the_json_of_each_row(
     failed: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     restore(failed)

@@ -156,7 +156,7 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     assert rolled_back_text(again) == f"nothing to roll back: what run {first} left is published"
 
 
-def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> None:
+def test_it_shows_what_it_undoes_and_what_would_come_back(nights: Folder) -> None:
     folder, (first, second) = nights
     write(folder, "later", said(6, "later", 11))
     before = listing(folder)
@@ -211,7 +211,7 @@ def test_it_is_reported_on_few_lines(nights: Folder) -> None:
 
 
 @pytest.mark.telling
-def test_runs_tells_which_are_kept_and_ids_that_were_kept_out_stay_out(
+def test_runs_shows_which_are_kept_and_forgotten_ids_stay_out(
     nights: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, (first, second) = nights

@@ -82,7 +82,7 @@ PROFILE = (
 @pytest.mark.parametrize(
     "changes", [{"cache_size": 3}, {"cache_size": 4, "ttl": "2h"}, {"embedder": "none"}], ids=str
 )
-def test_law_beside_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
+def test_law_with_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     write(tmp_path, *range(8))
@@ -177,7 +177,7 @@ def test_each_of_several_traces_comes_alone_and_now_means_after_all(four: Path) 
 
 
 @pytest.mark.telling
-def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults() -> None:
+def test_lines_that_cannot_be_scored_keep_their_order_and_have_all_their_faults() -> None:
     text = lines(trace(id="a"), trace(steps=[], confidence=7), trace(id="c"))
     text.seek(0, 2)
     text.write(b'\n{"half": \n[1]\n')
@@ -202,7 +202,7 @@ def test_what_is_nested_too_deep_is_reported_on_its_line(tmp_path: Path) -> None
 
 @pytest.mark.telling
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n \n"])
-def test_one_trace_may_stand_on_many_lines(before: bytes) -> None:
+def test_one_trace_may_be_on_many_lines(before: bytes) -> None:
     text = BytesIO(before + json.dumps(trace(id="a"), indent=2).encode())
     [scored] = score_lines(text, load_profiles(), NOON)
     assert isinstance(scored, Scored)
@@ -319,7 +319,7 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
 
 
 @pytest.mark.telling
-def test_the_command_takes_the_values_that_no_trace_tells(several: Path) -> None:
+def test_the_command_takes_the_values_that_no_trace_has(several: Path) -> None:
     new = said(0, "fix it", id="new", agent_id="y")
     text = lines(new).getvalue().decode()
     at = datetime(2026, 2, 1, tzinfo=UTC)

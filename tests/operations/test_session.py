@@ -157,7 +157,7 @@ def test_a_session_keeps_no_more_than_twice_its_cache_whatever_has_an_id(
     assert len(session._known) <= 6  # noqa: SLF001
 
 
-def test_a_trace_tells_its_neighbours_and_all_that_score_tells() -> None:
+def test_a_trace_gets_its_neighbours_and_everything_that_score_shows() -> None:
     session = Session(embedder="hashing")
     assert session.evaluate(came("a", "fix the import"), NOON).neighbours == ()
     found = session.evaluate(came("b", "fix the import"), NOON + MINUTE)
@@ -274,7 +274,7 @@ def before(warehouse: Path) -> list[Came]:
     )
 )
 @settings(max_examples=12, deadline=None)
-def test_law_beside_a_warehouse_cells_may_be_run_again(
+def test_law_with_a_warehouse_cells_may_be_run_again(
     made: RescoreConfig, runs: list[tuple[str, str]]
 ) -> None:
     untouched = contents(made.warehouse)
@@ -367,7 +367,9 @@ def test_what_is_published_later_does_not_come_into_a_session(four: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["vacuum", "another warehouse"])
-def test_tables_that_are_gone_before_a_session_reads_them_are_told(four: Path, how: str) -> None:
+def test_tables_that_are_gone_before_a_session_reads_them_are_reported(
+    four: Path, how: str
+) -> None:
     config = settings_of(four)
     session = Session(config.warehouse)
     if how == "vacuum":

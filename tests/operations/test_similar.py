@@ -89,7 +89,7 @@ def test_vectors_of_no_trace_any_more_are_passed_over(eight: Path) -> None:
     assert result.compared == 8
 
 
-def test_the_traces_of_another_encoder_are_told_and_not_compared(eight: Path) -> None:
+def test_traces_of_another_encoder_are_counted_and_not_compared(eight: Path) -> None:
     set_encoder(eight / "warehouse", ("t0", "t7"), "another")
     result = found(eight, "t4")
     assert (result.compared, result.other_encoders, ids(result)[0]) == (6, 2, "t2")
@@ -98,7 +98,7 @@ def test_the_traces_of_another_encoder_are_told_and_not_compared(eight: Path) ->
     assert "not compared: 2 that have vectors of another encoder" in text
 
 
-def test_missing_vectors_are_counted_and_told(eight: Path) -> None:
+def test_missing_vectors_are_counted_and_reported(eight: Path) -> None:
     chunk = _only_chunk(eight)
     write_jsonl(eight / "archive" / "b.jsonl", [said(9, "count the stars", id="later")])
     rescore_archive(settings_of(eight))

@@ -295,7 +295,7 @@ def test_tables_that_are_lost_are_named(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_excluded_is_told_by_a_night_with_nothing_to_do(project: Project) -> None:
+def test_a_night_with_nothing_to_do_reports_excluded_files(project: Project) -> None:
     excluding = ("--exclude", "b.jsonl")
     assert project.night(*excluding).how == (0, "done", None)
     again = project.command("run", "--no-prefect", "--no-report", *excluding)
@@ -303,7 +303,7 @@ def test_what_is_excluded_is_told_by_a_night_with_nothing_to_do(project: Project
 
 
 @pytest.mark.slow
-def test_what_a_forget_removes_stands_no_more_and_is_no_night(project: Project) -> None:
+def test_forget_removes_its_rows_from_status_and_is_not_the_last_run(project: Project) -> None:
     project.write("c", good=47, bad=3)
     project.night("--max-new-rejects", 3)
     before = project.status()
@@ -318,7 +318,7 @@ def test_what_a_forget_removes_stands_no_more_and_is_no_night(project: Project) 
 
 @pytest.mark.slow
 @pytest.mark.telling
-def test_after_a_rollback_what_stands_is_of_what_is_published(project: Project) -> None:
+def test_after_a_rollback_status_counts_what_is_published(project: Project) -> None:
     scores, first = project.scores(), project.status()["last_run"]["run_id"]
     project.write("c", good=47, bad=3)
     night = project.night("--max-new-rejects", 3)

@@ -328,7 +328,9 @@ def test_a_wrong_value_is_reported_with_its_option(
 
 
 @pytest.mark.telling
-def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(scored: RescoreConfig) -> None:
+def test_the_command_prints_the_same_in_all_forms_and_changes_nothing(
+    scored: RescoreConfig,
+) -> None:
     before = listing(scored.warehouse)
     arguments = [
         "sweep",

@@ -170,7 +170,7 @@ def test_vacuum_keeps_what_the_last_runs_left_and_who_reads_what_is_published_re
         assert now[name] == nights.states[-1][name]
 
 
-def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
+def test_a_dry_run_shows_what_vacuum_removes_and_changes_nothing(
     nights: ThreeRuns, tmp_path: Path
 ) -> None:
     """Before and after a vacuum that removes all that can be."""

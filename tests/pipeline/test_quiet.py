@@ -272,7 +272,7 @@ def night(folder: Path, capsys: pytest.CaptureFixture[str], **changes: Any) -> l
 
 
 @pytest.mark.parametrize("trouble", NIGHTS)
-def test_each_is_told_once_and_again_when_it_changes(
+def test_each_warning_is_shown_once_and_again_when_it_changes(
     made: Path, trouble: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     restore(made)
@@ -284,7 +284,9 @@ def test_each_is_told_once_and_again_when_it_changes(
             assert wanted in line, number
 
 
-def test_in_brief_is_told_what_is_left_out_at_length(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_brief_message_is_shown_if_the_long_one_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with restored_log():
         show_on_stderr()
         for words in ("at length", "no more"):

@@ -161,7 +161,7 @@ def test_damaged_vectors_are_made_again_by_a_run_that_needs_them(
     assert not [*damaged_rows(folder)]
 
 
-def test_rows_within_a_file_stand_in_time_order(
+def test_rows_within_a_file_are_in_time_order(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 20)
@@ -335,7 +335,9 @@ def test_the_threshold_is_met_by_a_score_equal_to_it(scored: RescoreConfig) -> N
         assert connection.execute(query, [score]).fetchall() == [(True,)]
 
 
-def test_a_row_of_runs_tells_the_run(archive: Path, short: tuple[RescoreConfig, Summary]) -> None:
+def test_a_row_of_runs_describes_the_run(
+    archive: Path, short: tuple[RescoreConfig, Summary]
+) -> None:
     settings, summary = short
     [row] = ask_rows(
         settings.warehouse, "SELECT run_id, config, inputs, counts, seconds, versions FROM runs"
@@ -355,7 +357,7 @@ def test_a_row_of_runs_tells_the_run(archive: Path, short: tuple[RescoreConfig, 
     ]
 
 
-def test_a_row_of_runs_tells_what_computed_the_current_scores(
+def test_a_row_of_runs_says_what_computed_the_current_scores(
     scored: RescoreConfig, archive: Path
 ) -> None:
     weights = dict.fromkeys(DIMENSIONS, 0.25)

@@ -211,7 +211,7 @@ def test_another_cache_or_encoder_is_each_groups_own(folder: Path) -> None:
         assert scores(folder / "agent_id").equals(expected) == (settings.get("ttl") == "2d")
 
 
-def test_of_copies_the_last_tells_the_host_and_where_it_moves_its_traces_move(folder: Path) -> None:
+def test_the_last_of_several_copies_decides_the_host_and_traces_move_with_it(folder: Path) -> None:
     archive, groups = folder / "archive", "SELECT DISTINCT cache_group FROM scores WHERE {}"
     (archive / "host=a").mkdir()
     os.link(archive / "host=x" / "a.jsonl", archive / "host=a" / "a.jsonl")
@@ -293,7 +293,7 @@ def test_unknown_names_are_refused_with_those_that_there_are(folder: Path, tmp_p
         RescoreConfig.read({"archive": ["a"], "warehouse": "w", "cache_by": "a=b"})
 
 
-def test_values_are_told_apart_whatever_they_hold(tmp_path: Path) -> None:
+def test_different_values_make_different_groups_whatever_they_contain(tmp_path: Path) -> None:
     agents = [None, "", "null", '"', "a\0b", "a\nb", "é", "😀", "x" * 10_000, "a" * 2, "A" * 2]
     rows = [trace(id=f"kp:trace:{n}", agent_id=agent) for n, agent in enumerate(agents)]
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)

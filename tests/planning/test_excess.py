@@ -258,7 +258,7 @@ def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_m
     assert empty.run(max_gone=0).counts.gone == 5
 
 
-def test_what_pruning_would_remove_is_told_of_files_that_went_before_as_well(
+def test_prunable_traces_include_those_of_files_that_went_before(
     empty: ScoredArchive,
 ) -> None:
     """Files that another one replaces are not counted, nor traces that a readable file has."""
@@ -344,7 +344,7 @@ def test_rejected_rows_among_the_newly_read_ones_have_a_limit(nights: ScoredArch
 
 
 @pytest.mark.telling
-def test_a_removed_trace_is_always_told_with_its_file(
+def test_a_removed_trace_is_always_reported_with_its_file(
     nights: ScoredArchive, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nights.write("z.jsonl", 39)
@@ -387,7 +387,7 @@ def test_a_file_that_never_could_be_read_is_not_missed(nights: ScoredArchive) ->
 
 
 @pytest.mark.telling
-def test_a_night_that_a_limit_fails_tells_as_well_which_audits_fail_and_counts_what_was_done(
+def test_a_night_that_a_limit_fails_also_reports_failed_audits_and_its_counts(
     nights: ScoredArchive,
 ) -> None:
     """Unless texts have to be embedded first."""

@@ -256,7 +256,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
         night.settings.pop("profiles", None)
 
 
-def test_a_late_trace_beside_a_changed_profile_as_data_and_as_text(night: Night) -> None:
+def test_a_late_trace_and_a_changed_profile_as_data_and_as_text(night: Night) -> None:
     night.write([*TRACES, LATE])
     night.profile("code")
     description = night.described()

@@ -148,7 +148,7 @@ def test_the_lists_count_the_rows_of_each_day(scored: RescoreConfig) -> None:
     assert published(scored.warehouse).rows_by_day().sort("day").rows() == expected
 
 
-def test_a_run_tells_how_many_scores_bear_each_id(scored: RescoreConfig) -> None:
+def test_a_run_records_how_many_scores_have_each_id(scored: RescoreConfig) -> None:
     late = [trace(id=f"kp:{letter}", created_at="2030-01-01T00:00:00Z") for letter in "xyz"]
     for rows in (late, [{**late[0], "task": {"objective": "another"}}]):
         write_jsonl(Path(*scored.archive) / "late.jsonl", rows)

@@ -174,7 +174,7 @@ def test_a_message_names_the_value_and_stays_once_the_file_is_gone(archive: Arch
     assert archive.ask(REFUSED) == before
 
 
-def test_after_vacuum_a_message_names_no_value_and_a_later_run_tells_the_same(
+def test_after_vacuum_a_message_names_no_value_and_a_later_run_repeats_it(
     archive: Archive,
 ) -> None:
     [(first,)] = archive.ask("SELECT run_id FROM runs")

@@ -84,7 +84,7 @@ FAULTY = [
 ]
 
 
-def test_a_frame_gives_a_row_for_each_trace_and_tells_of_the_others() -> None:
+def test_a_frame_gives_a_row_for_each_trace_and_counts_the_others() -> None:
     scored = kp.score(pl.DataFrame(table(FAULTY)), embedder="hashing", cache_size=5)
     assert scored.columns == ["row", *COLUMNS]
     assert scored.select("row", "trace_id").rows() == [(3, "kp:trace:b"), (1, "kp:trace:a")]
@@ -216,7 +216,9 @@ def test_the_columns_are_the_same_whatever_is_scored(rows: int) -> None:
         ({"cache_size": 1.5}, "cache_size is a whole number, got 1.5"),
     ],
 )
-def test_faults_of_settings_are_told_by_their_names(settings: dict[str, Any], message: str) -> None:
+def test_faults_of_settings_have_the_names_of_their_arguments(
+    settings: dict[str, Any], message: str
+) -> None:
     for traces in ([], FAULTY):
         with pytest.raises(SettingError, match=message) as caught:
             kp.score(traces, **{"embedder": "none", **settings})
@@ -272,7 +274,7 @@ def test_it_works_under_an_event_loop_and_in_threads() -> None:
     assert set(other["encoder_id"]) == {"hashing-384-v1"}
 
 
-def test_a_full_disk_is_told_without_its_folder(
+def test_a_full_disk_is_reported_without_its_folder(
     left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "disk_usage", lambda _: SimpleNamespace(free=9))
@@ -281,7 +283,7 @@ def test_a_full_disk_is_told_without_its_folder(
     assert str(left) not in str(told.value)
 
 
-def test_a_disk_that_fills_up_is_told_without_its_folder(
+def test_a_disk_that_fills_up_is_reported_without_its_folder(
     left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

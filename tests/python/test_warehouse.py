@@ -431,7 +431,7 @@ def test_results_are_what_the_commands_print(wh: kp.Warehouse) -> None:
         assert given == told, command
 
 
-def test_a_value_of_a_sweep_may_stand_alone(wh: kp.Warehouse) -> None:
+def test_a_sweep_takes_one_value_or_several(wh: kp.Warehouse) -> None:
     listed = wh.sweep(cache_size=[2], cache_by=["agent_id"], ttl=["1h"], threshold=[0.5])
 
     assert wh.sweep(cache_size=2, cache_by="agent_id", ttl="1h", threshold=0.5) == listed
@@ -526,7 +526,7 @@ def test_a_rollback_and_what_is_forgotten_are_published(own: kp.Warehouse) -> No
     assert own.scores().select(pl.len()).collect().item() == 3
 
 
-def test_a_status_tells_of_age(wh: kp.Warehouse) -> None:
+def test_a_status_has_its_age(wh: kp.Warehouse) -> None:
     assert wh.status(max_age="1h").last_success
     assert wh.status().warehouse == str(wh)[11:-2]
     with pytest.raises(WarehouseError, match="the newest trace in"):
@@ -535,9 +535,7 @@ def test_a_status_tells_of_age(wh: kp.Warehouse) -> None:
         wh.status(max_age="soon")
 
 
-def test_faults_of_values_are_told_by_their_names_in_python(
-    tmp_path: Path, wh: kp.Warehouse
-) -> None:
+def test_faults_of_values_have_their_names_in_python(tmp_path: Path, wh: kp.Warehouse) -> None:
     with pytest.raises(SettingError, match=r"^cache_size is at least 1, got 0; ttl: a duration"):
         wh.run(cache_size=0, ttl="soon")
     unknown: Any = {"cache_bye": "agent_id"}
@@ -573,7 +571,7 @@ def test_faults_of_values_are_told_by_their_names_in_python(
         wh.export("a.csv")
 
 
-def test_what_is_no_warehouse_or_no_archive_is_told(tmp_path: Path) -> None:
+def test_a_missing_warehouse_or_archive_is_reported(tmp_path: Path) -> None:
     none = kp.Warehouse(tmp_path / "none")
     for ask in (none.scores, none.runs, none.settings, none.redundancy, none.vacuum, none.report):
         with fails_with(WarehouseError, "no_warehouse"):

@@ -100,7 +100,7 @@ def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
         assert "The scores of the last run are not comparable with those of the previous" in text
 
 
-def test_the_page_tells_of_a_run_that_failed_and_what_it_shows_is_handed_on(
+def test_the_page_reports_a_failed_run_and_returns_what_it_shows(
     warehouse: Path,
 ) -> None:
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
@@ -179,7 +179,7 @@ def test_a_page_that_cannot_be_removed_hides_no_error(
 
 
 @pytest.mark.usefixtures("no_page")
-def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
+def test_a_run_prints_its_summary_before_its_report(warehouse: Path) -> None:
     page = warehouse / "report.html"
     page_existed: list[bool] = []
     changed = config(warehouse.parent, threshold=0.1, report=True)

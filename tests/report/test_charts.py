@@ -381,7 +381,7 @@ def test_steps_in_which_the_cache_was_warming_up_are_shaded_and_named_once() -> 
 
 
 @laid_out
-def test_without_novelty_the_score_stands_alone() -> None:
+def test_without_novelty_the_chart_shows_only_the_score() -> None:
     data = archive("planted")
     unknown = pl.lit(None, pl.Float64)
     names = ("novelty", "novelty_low", "novelty_high")
@@ -436,7 +436,7 @@ def test_a_change_of_more_than_chance_is_filled_and_one_that_does_not_compare_fa
 
 
 @laid_out
-def test_the_chosen_domain_stands_out_from_the_others() -> None:
+def test_the_chosen_domain_is_opaque_and_the_others_are_faint() -> None:
     for drawing in drawings("scores_by_domain"):
         for kind in ("rect", "symbol"):
             there = {mark.told["domain"]: mark.opacity for mark in drawing.chart.of(kind)}
@@ -464,7 +464,7 @@ def last_digit(number: re.Match[str]) -> Any:
 
 
 @laid_out
-def test_a_mark_tells_what_the_table_does() -> None:
+def test_the_label_of_a_mark_has_the_values_of_the_table() -> None:
     number = 0
     for drawing in all_drawings():
         panel, data, scope = drawing.panel, drawing.data, drawing.scope
@@ -501,7 +501,7 @@ def test_of_many_agents_those_with_most_traces_are_shown_by_names_that_fit() -> 
 
 
 @pytest.mark.slow
-def test_a_framework_is_told_from_an_agent_of_its_name() -> None:
+def test_a_framework_and_an_agent_of_its_name_are_separate() -> None:
     data = archive("planted")
     drawing = Drawing(
         PANEL_OF["differences_from_others"], replace(data, frameworks=data.agents), "medical"
@@ -578,7 +578,7 @@ def test_novelty_that_was_not_measured_is_not_drawn() -> None:
         ),
     ],
 )
-def test_the_share_that_moved_most_in_the_last_period_is_told(
+def test_the_caption_names_the_share_that_moved_most_in_the_last_period(
     now: dict[str, int], before: dict[str, int], told: str | None
 ) -> None:
     data = archive("planted")
@@ -651,7 +651,7 @@ def test_a_value_is_written_for_readers(value: Any, form: str, text: str) -> Non
     assert written(value, form) == text
 
 
-def test_an_interval_is_told_where_it_is_known() -> None:
+def test_a_cell_has_its_interval_if_it_is_known() -> None:
     mean = ChartColumn("mean score", "mean", ".2f", "low", "high")
     assert mean.cell({"mean": 0.5, "low": 0.25, "high": 1.0}) == "0.50 (0.25 to 1.00)"
     assert mean.cell({"mean": 0.5, "low": None, "high": None}) == "0.50"

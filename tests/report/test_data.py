@@ -154,7 +154,7 @@ def alike_and_apart() -> list[Row]:
 
 
 @pytest.mark.slow
-def test_the_drawn_scores_have_all_that_the_report_tells_apart() -> None:
+def test_the_drawn_scores_have_every_case_of_the_report() -> None:
     reports = [Report(draw(seed).archive) for seed in range(18)]
     assert {report.spans[ALL].grain for report in reports} >= {"hour", "day", "quarter", "year"}
     assert {str(report.others).lstrip("0123456789 ") for report in reports} >= {"None", "others"}
@@ -310,7 +310,7 @@ def labelled(traces: dict[str, int]) -> list[str]:
         return labels
 
 
-def test_no_domain_is_called_what_stands_for_something_else() -> None:
+def test_domains_with_reserved_names_are_marked() -> None:
     names = ["all domains", "constructor", "__proto__"]
     assert labelled(dict.fromkeys(names, 1)) == [f"{name}*" for name in sorted(names)]
 
@@ -456,7 +456,7 @@ def test_years_one_and_9999_make_steps_too(
         (["1999-10-03", "1999-01-03"], [("1999", 2)]),
     ],
 )
-def test_what_is_outside_of_the_span_is_told_by_month_or_by_year(
+def test_traces_outside_of_the_span_are_counted_by_month_or_by_year(
     folder: Path, days: list[str], others: list[tuple[str, int]]
 ) -> None:
     data = gathered(folder, made(on(["2026-01-05"] * 99 + days)))

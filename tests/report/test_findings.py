@@ -220,7 +220,7 @@ def test_of_domains_that_share_a_label_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_kind_is_told_before_a_second_of_any_the_heaviest_first(
+def test_each_kind_is_shown_before_a_second_of_any_the_heaviest_first(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, kinds, heaviest = Random(seed), [], dict[str, float]()
@@ -270,7 +270,7 @@ def changed(*rows: dict[str, Any], **more: Any) -> ReportData:
     return replace(QUIET, **of_domains, **frames, **more)
 
 
-def test_a_change_of_the_mean_is_told_with_its_parts_the_largest_first() -> None:
+def test_a_change_of_the_mean_is_stated_with_its_parts_the_largest_first() -> None:
     [found] = mean_change(changed({}), ALL)
     assert found.sentence == (
         "On 2026-01-30 the mean score was 0.500, up 0.100 (0.080 to 0.120) from the previous "
@@ -284,7 +284,7 @@ PARTS = {"novelty": -0.036, "complexity": -0.012, "tool_diversity": 0.003, "succ
 PARTS |= {"outcome_confidence": -0.004, "weights": 0.0004}
 
 
-def test_a_change_of_a_domain_is_told_with_its_parts_which_add_up() -> None:
+def test_a_change_of_a_domain_is_stated_with_its_parts_which_add_up() -> None:
     row = {"change": -0.0486, "low": -0.06, "high": -0.04}
     data = replace(changed(row), parts={("code", date(2026, 1, 30)): PARTS})
     [moved] = domain_moved(data, "code")
@@ -308,7 +308,7 @@ def test_a_change_of_a_domain_is_told_with_its_parts_which_add_up() -> None:
         (None, 0.09, -0.036, None),
     ],
 )
-def test_of_a_novelty_that_moved_as_its_cache_did_both_are_told(
+def test_a_change_of_novelty_is_stated_with_that_of_its_cache(
     share: float | None, before: float, novelty: float, can: str | None
 ) -> None:
     parts = {"novelty": novelty, "cache_share": share, "cache_share_before": before}
@@ -323,7 +323,7 @@ def test_of_a_novelty_that_moved_as_its_cache_did_both_are_told(
     assert ("'cache_share_of_domain'" in moved.question) == (can is not None)
 
 
-def test_a_domain_that_moved_against_the_mean_of_all_is_told_as_soon_as_that() -> None:
+def test_a_domain_that_moved_against_the_mean_has_at_least_its_weight() -> None:
     data = changed({})
     [along] = domain_moved(data, ALL)
     against = data.domain_changes.with_columns(change=-0.2, traces=pl.lit(40))
@@ -338,7 +338,7 @@ def test_a_domain_that_moved_against_the_mean_of_all_is_told_as_soon_as_that() -
     assert (heavier.traces, heavier.effect) == (60, 0.2)
 
 
-def test_a_difference_is_told_with_its_parts() -> None:
+def test_a_difference_is_stated_with_its_parts() -> None:
     parts = {"low_diversity_penalty": -0.04, "outcome_confidence": -0.01}
     data = replace(with_units({}), parts={("code", "agents", "ann"): parts})
     [found] = paired(data, "code")
@@ -348,7 +348,7 @@ def test_a_difference_is_told_with_its_parts() -> None:
     ) in found.sentence
 
 
-def test_what_domains_that_entered_or_exited_make_of_a_change_is_told() -> None:
+def test_the_effect_of_entered_and_exited_domains_is_stated() -> None:
     [found] = mean_change(changed({"entered": -0.02, "exited": 0.03}), ALL)
     assert "-0.020 from domains that entered" in found.sentence
     assert "+0.030 from domains that exited" in found.sentence
@@ -368,12 +368,12 @@ SILENT = {
 
 
 @pytest.mark.parametrize("why", SILENT)
-def test_a_change_is_not_told_that_is(why: str) -> None:
+def test_no_finding_states_a_change_that_is(why: str) -> None:
     assert not [*mean_change(changed(SILENT[why]), ALL)]
     assert [*mean_change(changed({}), ALL)]
 
 
-def test_changes_are_told_of_the_last_four_periods_alone() -> None:
+def test_findings_state_changes_of_the_last_four_periods_only() -> None:
     still = {"change": 0.0, "low": -0.02, "high": 0.02, "p_value": 1.0}
     long_ago = changed({"p_value": 0.001}, *[still] * 4)
     assert not [*mean_change(long_ago, ALL)]
@@ -383,7 +383,7 @@ def test_changes_are_told_of_the_last_four_periods_alone() -> None:
     assert [*domain_moved(recent, "code")]
 
 
-def test_of_one_domain_that_moved_the_mean_is_not_told_besides() -> None:
+def test_a_single_domain_that_moved_has_no_finding_about_the_mean() -> None:
     data = changed({"p_value": 0.001})
     one = replace(data, labels=["code"], names={"code": "code"})
     assert not [*mean_change(one, ALL)]
@@ -397,7 +397,7 @@ def test_four_periods_together_are_not_likely_to_tell_a_change_by_chance() -> No
         assert not [*tell(changed({"p_value": 0.0126}), scope)]
 
 
-def test_what_hid_it_is_told_only_where_the_mean_compares() -> None:
+def test_the_mean_is_compared_only_if_caches_were_not_warming_up() -> None:
     data = changed({"p_value": 0.001})
     [moved] = domain_moved(data, ALL)
     assert "previous four days. The mean of all traces changed by +0.100: " in moved.sentence
@@ -432,7 +432,7 @@ def of_shares(**shares: float) -> ReportData:
     return replace(QUIET, drivers=pl.DataFrame(rows), domains=domains)
 
 
-def test_the_parts_that_drive_a_score_are_told() -> None:
+def test_the_parts_that_drive_a_score_are_stated() -> None:
     [found] = driver(of_shares(complexity=0.6, novelty=0.3, tool_diversity=0.1), "code")
     assert found.sentence == (
         "In code, complexity (weight 0.25) accounts for 60% of the variance of the scores, and "
@@ -459,7 +459,7 @@ def test_parts_that_make_more_than_all_are_evened_out_by_others() -> None:
         ("default", {"law": {}}, "mean weight"),
     ],
 )
-def test_the_weight_that_changed_with_time_is_told_as_a_mean(
+def test_a_weight_that_changed_with_time_is_stated_as_a_mean(
     name: str, profiles: dict[str, Any], shown: str
 ) -> None:
     changed_at = datetime(2026, 1, 27, tzinfo=UTC)
@@ -503,7 +503,7 @@ def test_no_part_drives_a_score_that_hardly_varies_or_where_each_makes_little() 
         (-0.2, 29, None),
     ],
 )
-def test_what_an_override_does_is_told_of_enough_traces(
+def test_the_effect_of_an_override_is_stated_for_enough_traces(
     effect: float, traces: int, shown: str | None
 ) -> None:
     data = of_shares(single_thought=0.8, novelty=0.2)
@@ -545,7 +545,7 @@ def with_units(*rows: dict[str, Any]) -> ReportData:
     return replace(parts, agents=frame, frameworks=frame.clear())
 
 
-def test_who_differs_from_the_others_on_the_same_tasks_is_told() -> None:
+def test_values_that_differ_from_the_others_on_the_same_tasks_are_stated() -> None:
     [found] = paired(with_units({}), "code")
     assert found.sentence == (
         "In code, on 40 shared tasks, ann scores 0.050 below the others (0.040 to 0.060). It "
@@ -564,15 +564,13 @@ def test_who_differs_from_the_others_on_the_same_tasks_is_told() -> None:
         (-0.3, -0.1, "It succeeds less often, by 0.20 (0.10 to 0.30)"),
     ],
 )
-def test_how_often_they_succeed_is_told_as_far_as_it_is_known(
-    low: float, high: float, shown: str
-) -> None:
+def test_success_is_stated_as_far_as_it_is_known(low: float, high: float, shown: str) -> None:
     ends = {"success_difference_low": low, "success_difference_high": high}
     [found] = paired(with_units({**ends, "success_difference": (low + high) / 2 or 0.2}), "code")
     assert found.sentence.endswith(f" {shown}.")
 
 
-def test_the_more_are_compared_the_further_off_one_has_to_be_to_be_told() -> None:
+def test_the_more_are_compared_the_larger_a_stated_difference_has_to_be() -> None:
     off = {"score_difference": 0.05, "score_low": 0.015, "score_high": 0.085}
     over = {"overconfidence": 0.3, "overconfidence_low": 0.1, "overconfidence_high": 0.5}
     alike = {"score_difference": 0.0, "score_low": -0.02, "score_high": 0.02}
@@ -592,7 +590,7 @@ def test_the_more_are_compared_the_further_off_one_has_to_be_to_be_told() -> Non
         {"score_low": None, "score_high": None, "shared_tasks": None},
     ],
 )
-def test_a_difference_is_not_told_of_few_tasks_or_where_it_is_next_to_nothing(
+def test_no_difference_is_stated_for_few_tasks_or_if_it_is_tiny(
     row: dict[str, Any],
 ) -> None:
     assert not [*paired(with_units(row), "code")]
@@ -611,7 +609,7 @@ def test_where_few_of_many_tasks_make_most_of_the_traces_these_few_count() -> No
     assert not [*success(with_bins(bins, **few), "code")]
 
 
-def test_who_states_more_or_less_than_happens_is_told() -> None:
+def test_overconfident_and_underconfident_values_are_stated() -> None:
     [under_] = confidence(with_units({}), "code")
     assert under_.sentence == (
         "In code, ann states a confidence of 0.50 on average, but 80% of its 90 traces succeed: it "
@@ -664,7 +662,7 @@ def with_bins(bins: Mapping[float, tuple[float | None, ...]], **more: Any) -> Re
     return replace(of_shares(outcome_confidence=0.5), success=pl.DataFrame(rows))
 
 
-def test_where_higher_scores_succeed_less_often_it_is_told_of_those_furthest_apart() -> None:
+def test_higher_scores_that_succeed_less_often_are_stated_for_those_furthest_apart() -> None:
     [found] = success(with_bins(BINS), "code")
     assert found.sentence == (
         "In code, 80% (70% to 90%) of the traces that score 0.3 to 0.4 succeed, but only 30% (20% "
@@ -677,7 +675,7 @@ def test_where_higher_scores_succeed_less_often_it_is_told_of_those_furthest_apa
     assert found.sentence.endswith("only 30% (20% to 40%) of those that score 0.5 to 0.6.")
 
 
-def test_that_higher_scores_succeed_more_often_or_as_chance_has_it_is_not_told() -> None:
+def test_higher_scores_that_succeed_more_often_or_by_chance_are_not_stated() -> None:
     rising = {low: BINS[low] for low in (0.2, 0.3, 0.6)}
     assert not [*success(with_bins(rising), "code")]
     assert not [*success(with_bins({0.3: (0.5, 0.4, 0.6), 0.5: (0.4, 0.3, 0.5)}), "code")]
@@ -733,7 +731,7 @@ def with_ranks(tools: list[int], succeed: list[int], labels: int = 1) -> ReportD
         (UP[:7], MIXED[:7], 1, None),  # too few
     ],
 )
-def test_where_a_high_rank_goes_with_tools_and_not_with_success_it_is_told(
+def test_a_high_rank_that_goes_with_tools_and_not_with_success_is_stated(
     tools: list[int], succeed: list[int], labels: int, says: str | None
 ) -> None:
     found = [each.sentence for each in ranking(with_ranks(tools, succeed, labels), ALL)]
@@ -750,7 +748,7 @@ def with_novelty(**more: Any) -> ReportData:
     )
 
 
-def test_how_much_more_novel_traces_looked_while_caches_were_warming_up_is_told() -> None:
+def test_the_effect_of_caches_that_were_warming_up_is_stated() -> None:
     [found] = warming_up(with_novelty(), ALL)
     assert found.sentence == (
         "40 traces (40%) came while their cache was warming up and had few traces to compare "
@@ -770,7 +768,7 @@ def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
 
 
 @pytest.mark.parametrize("scope", [ALL, "code"])
-def test_what_repeats_is_told_where_it_is_much(scope: str) -> None:
+def test_repeats_are_stated_if_they_are_many(scope: str) -> None:
     [found] = near_repeats(with_novelty(near_repeats=0.1), scope)
     assert found.sentence.startswith("10% of the traces nearly repeat one in their cache (")
     assert not [*near_repeats(with_novelty(near_repeats=0.09), scope)]

@@ -72,7 +72,7 @@ def test_without_a_trace_that_is_said() -> None:
     ]
 
 
-def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
+def test_a_failure_comes_first_as_a_warning_with_its_reason() -> None:
     failed = replace(failing("run-3", "no\nspace \x1b[31mleft"), note="*try* it")
     [first, *others] = notices(replace(QUIET, failed=failed))
     assert first.code == "failed_run"
@@ -95,7 +95,7 @@ def test_a_failure_before_any_run_succeeded_speaks_of_no_scores() -> None:
     ]
 
 
-def test_what_the_audits_of_the_last_run_found_is_told() -> None:
+def test_results_of_the_audits_of_the_last_run_are_reported() -> None:
     passes = AuditResult("a", "error", 0, allowed=False)
     allowed = AuditResult("b", "error", 1, allowed=True)
     fails = AuditResult("c", "error", 1200, allowed=False)
@@ -125,7 +125,7 @@ def test_what_the_audits_of_the_last_run_found_is_told() -> None:
         ((1, 0, 0.0, 0.0101), [OURS.format("0.0101", "1 trace", FAR_OFF)]),
     ],
 )
-def test_what_live_engines_recorded_is_told_and_warned_of_where_it_is_far(
+def test_recorded_scores_are_compared_and_a_large_difference_is_a_warning(
     row: tuple[Any, ...], wanted: list[str]
 ) -> None:
     told = noticed(recorded=rows("recorded", row))
@@ -133,7 +133,7 @@ def test_what_live_engines_recorded_is_told_and_warned_of_where_it_is_far(
     assert len(warned(told)) == (row[3] == 0.0101)
 
 
-def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
+def test_drift_is_reported_and_a_large_one_is_a_warning() -> None:
     chance = 9 * (1 / 200 + 1 / 300)
     drift = rows(
         "drift",
@@ -251,14 +251,14 @@ def test_a_cache_moves_no_score_where_there_is_no_encoder() -> None:
         ((100, 99, 0.0, 0.0), "-1 trace; "),
     ],
 )
-def test_little_is_told_as_little_and_nothing_as_nothing(
+def test_a_small_value_is_written_as_small_and_zero_as_zero(
     row: tuple[int, int, float, float], wanted: str
 ) -> None:
     [told] = sentences(drift=rows("drift", (ALL, *row, 0.0)))
     assert told.startswith(f"Since the previous run: {wanted}")
 
 
-def test_dates_of_weights_are_told() -> None:
+def test_dates_of_weights_are_reported() -> None:
     noon = datetime(2026, 1, 9, 12, tzinfo=UTC)
     dates = [
         ("a*b", noon),
@@ -319,7 +319,7 @@ def test_of_many_that_shifted_the_three_that_did_most_are_named() -> None:
     assert first == f"Domains whose scores shifted: {shifted}, and 4 more."
 
 
-def test_what_is_refused_is_told_by_reason() -> None:
+def test_refusals_are_reported_by_reason() -> None:
     rejects = rows("rejects", ("no_steps", 1234), ("missing_id", 3))
     wanted = f"{REFUSED}no_steps 1,234, missing_id 3."
     assert [notice.sentence for notice in notices(replace(QUIET, rejects=rejects))] == [wanted]
@@ -335,7 +335,7 @@ def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
     assert sentences(run=run) == ["1 file is unreadable: a."]
 
 
-def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:
+def test_the_longest_gap_is_reported_if_it_is_a_week_or_longer() -> None:
     assert sentences(gap=rows("gap", ("2026-01-02", "2026-01-07", 6))) == []
     assert sentences(gap=rows("gap", ("2026-01-02", "2026-01-08", 7))) == [
         (

@@ -374,7 +374,7 @@ def test_however_fast_somebody_chooses_the_last_choice_is_drawn(
 
 
 @in_browser
-def test_without_scripts_all_domains_are_told(shown: Written, opened: Opening) -> None:
+def test_without_scripts_all_domains_are_shown(shown: Written, opened: Opening) -> None:
     with opened(shown.path, "light", 1400, "") as (page, complaints):
         assert_shown(page, shown, ALL)
         assert not page.locator("#chosen").is_visible()
@@ -475,7 +475,7 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
 
 
 @in_browser
-def test_the_end_of_the_page_tells_of_runs_and_limits_and_the_start_of_warnings(
+def test_the_page_begins_with_warnings_and_ends_with_runs_and_limits(
     shown: Written, opened: Opening
 ) -> None:
     told = notices(shown.data)

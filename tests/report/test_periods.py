@@ -73,7 +73,7 @@ def test_law_a_day_is_left_out_only_behind_a_gap_and_where_it_doubles_the_days(
 
 @settings(max_examples=50)
 @given(some_days)
-def test_law_what_is_shown_besides_is_next_to_it_unless_all_days_are_shown(days: Days) -> None:
+def test_law_further_days_are_next_to_those_shown_unless_all_are_shown(days: Days) -> None:
     first, last = shown_days(days)
     begin, end = shortest(days)
     if (first, last) != (min(days), max(days)):
@@ -177,7 +177,7 @@ def test_law_no_other_unit_of_time_is_nearer_to_20_to_60_steps(days: int) -> Non
 
 
 @pytest.mark.parametrize(("days", "by"), [(5 * 366, "month"), (5 * 366 + 1, "year")])
-def test_what_is_outside_of_the_span_is_told_by_month_or_if_it_is_long_by_year(
+def test_days_outside_of_the_span_are_grouped_by_month_or_if_long_by_year(
     days: int, by: str
 ) -> None:
     assert spanned({0: 99, days: 1}).others_by == by

@@ -106,7 +106,7 @@ def rendered(text: str) -> Elements:
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path: Path) -> None:
+def test_hostile_names_are_text_in_markdown_and_no_trace_is_named(tmp_path: Path) -> None:
     traces = [
         trace(id=f"kp:trace:{number}-{copy}", task_domain=name, confidence=number / 9)
         for number, name in enumerate(HOSTILE)
@@ -272,7 +272,7 @@ def test_the_page_says_what_markdown_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_domains_that_share_a_label_the_page_does_not_say_that_nothing_stands_out(
+def test_the_page_claims_nothing_about_domains_that_share_a_label(
     drawn_report: Gathered,
 ) -> None:
     data = drawn_report(2)[1]
@@ -310,7 +310,7 @@ def test_markdown_has_a_table_of_the_domains(planted: tuple[ReportData, pl.DataF
 
 
 @pytest.mark.slow
-def test_a_little_is_not_told_as_nothing_nor_unknown_uncertainty_as_any(
+def test_small_values_are_not_written_as_zero_nor_unknown_uncertainty_as_known(
     planted: tuple[ReportData, pl.DataFrame],
 ) -> None:
     data, _ = planted
@@ -332,7 +332,7 @@ def test_markdown_of_nothing_has_no_table_and_marks_a_warning() -> None:
     )
 
 
-def test_markdown_tells_which_run_it_was_and_what_it_did() -> None:
+def test_markdown_names_the_run_and_what_it_did() -> None:
     run = replace(RUN, note="a | note")
     rejects = rows("rejects", ("no_steps", 1300))
     counts = ("embedded", "reused", "replayed", "rescored", "reweighted", "removed", "partitions")

@@ -136,7 +136,7 @@ def test_nothing_to_do_is_said_of_one_trace_in_the_singular(tmp_path: Path) -> N
 
 
 @pytest.mark.telling
-def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path) -> None:
+def test_a_summary_shows_how_long_the_run_waited_and_for_what(tmp_path: Path) -> None:
     archive = tmp_path / "a.jsonl"
     write_jsonl(archive, [trace()])
     began = time.time() - 1000

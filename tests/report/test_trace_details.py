@@ -257,7 +257,7 @@ def with_canaries(scored: Path) -> Path:
     return scored
 
 
-def test_texts_stand_in_the_page_alone(with_canaries: Path) -> None:
+def test_texts_are_only_in_the_page(with_canaries: Path) -> None:
     warehouse = with_canaries / "warehouse"
     assert {*re.findall(rf"\w+ {CANARY}", report(warehouse, "html"))} == {
         f"{kind} {CANARY}" for kind in ("objective", "content", "tool")

@@ -240,7 +240,7 @@ def test_every_fault_of_dates_is_reported_at_once(file: Path) -> None:
     assert len(faults) == 12
 
 
-def test_entries_are_numbered_as_they_stand(file: Path) -> None:
+def test_entries_are_numbered_in_their_order(file: Path) -> None:
     table = "complexity = 1, novelty = 0, tool_diversity = 0, outcome_confidence = 0"
     entries = f'[1, {{{table}, from = 2026-06-01}}, {{{table}, from = "soon"}}]'
     faults = refusal(file, f"[profiles]\nodd = {entries}").split(": ", 1)[1].split("; ")

@@ -56,7 +56,7 @@ def test_a_write_may_have_a_condition(store: Store) -> None:
 
 
 @pytest.mark.telling
-def test_to_replace_what_is_gone_is_a_conflict_though_s3_tells_that_there_is_none(
+def test_to_replace_what_is_gone_is_a_conflict_though_s3_says_not_found(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: object, **__: object) -> None:

@@ -63,7 +63,7 @@ def test_each_kind_of_value_is_written_in_csv_and_json(
     assert row == {"one": in_json, "two": 2}
 
 
-def test_csv_tells_null_from_an_empty_text_as_duckdb_does() -> None:
+def test_csv_writes_null_and_an_empty_text_as_duckdb_does() -> None:
     query = "SELECT * FROM (VALUES (NULL, '', 1), ('', NULL, 2)) AS t(a, b, c)"
     assert answered(query, "csv") == 'a,b,c\n,"",1\n"",,2\n'
 

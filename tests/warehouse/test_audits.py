@@ -56,7 +56,7 @@ def outcomes(summary: Summary) -> dict[str, tuple[int, bool]]:
     return {result.name: (result.rows, result.fails) for result in summary.audits}
 
 
-def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_path: Path) -> None:
+def test_an_audit_sees_what_would_be_published_and_what_is(night: Night, tmp_path: Path) -> None:
     audits = errors(
         now="SELECT count(*) FROM scores HAVING count(*) <> 2",
         before="FROM published.scores UNION ALL BY NAME FROM published.runs",
@@ -150,7 +150,7 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     assert not night().audits
 
 
-def test_an_error_is_told_each_time_unless_it_is_allowed(
+def test_an_error_is_reported_each_time_unless_it_is_allowed(
     night: Night, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told(*rows: dict[str, Any], **changes: Any) -> list[str]:
@@ -167,7 +167,9 @@ def test_an_error_is_told_each_time_unless_it_is_allowed(
     assert told() == told() == ['audit last found 1 row: {"last":"a"}']
 
 
-def test_traces_of_the_future_are_told_once(night: Night, caplog: pytest.LogCaptureFixture) -> None:
+def test_traces_of_the_future_are_reported_once(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
     def repeated(*rows: dict[str, Any]) -> list[bool]:
         caplog.clear()
         night(*rows)

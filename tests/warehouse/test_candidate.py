@@ -267,7 +267,7 @@ def damaged(content: Any, value: Any) -> Iterator[Any]:
         yield from ([other] for each in content for other in damaged(each, value))
 
 
-def test_a_damaged_candidate_is_told(tmp_path: Path) -> None:
+def test_a_damaged_candidate_is_reported(tmp_path: Path) -> None:
     candidate = Candidate(tmp_path, NOTHING, "a-run").overwrite("profiles", profile("a"))
     candidate.keep({"threshold": 0.5})
     file = tmp_path / "candidate" / "manifest.json"
@@ -291,7 +291,7 @@ def test_a_damaged_candidate_is_told(tmp_path: Path) -> None:
     assert told > len(wrong) * 3 / 4  # of a table without changes, say, nothing is wrong
 
 
-def test_a_candidate_whose_files_are_lost_is_told(tmp_path: Path) -> None:
+def test_a_candidate_with_lost_files_is_reported(tmp_path: Path) -> None:
     candidate = Candidate(tmp_path, NOTHING, "a-run").overwrite("profiles", profile("a"))
     candidate.keep({})
     [file] = (tmp_path / "candidate" / "profiles").iterdir()

@@ -482,7 +482,7 @@ def test_versions_are_summed_up_so_that_opening_a_table_takes_no_longer(
         assert names == ["first-part.parquet", f"run-{version - 1}-part.parquet"]
 
 
-def test_an_export_beside_another_one_never_goes_back(
+def test_an_overtaken_export_never_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_run(tmp_path, {5: ["a"]})

@@ -153,7 +153,7 @@ def test_what_is_replaced_whole_is_replaced_where_it_is_a_link(folder: Path) -> 
     assert "<!-- publication" in (warehouse / "report.html").read_text("utf-8")
 
 
-def test_a_warehouse_may_be_a_link_and_stand_below_one(folder: Path) -> None:
+def test_a_warehouse_may_be_a_link_and_be_below_one(folder: Path) -> None:
     (folder / "parents").symlink_to(folder)
     (folder / "warehouse").rename(folder / "disk")
     (folder / "warehouse").symlink_to(folder / "disk")
@@ -227,7 +227,7 @@ def names_in(catalog: Path) -> list[str]:
 REJECTS = 'SELECT source_file, "row", reasons, message, raw FROM rejects ORDER BY ALL'
 
 
-def test_of_a_file_behind_a_link_lines_that_are_no_json_objects_are_kept_if_they_stand_inside_too(
+def test_invalid_lines_of_a_linked_file_are_kept_if_they_are_inside_too(
     tmp_path: Path,
 ) -> None:
     archive, outside = tmp_path / "archive", tmp_path / "outside"

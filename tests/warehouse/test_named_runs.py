@@ -100,9 +100,7 @@ def test_before_the_first_run_there_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "name", ["2026-02-30", "2026-03", "2026-03-01T", "2026-03-01T25:00", "2026-03-01T02:00 CET"]
 )
-def test_what_begins_as_a_time_and_is_none_is_told(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_malformed_time_is_reported(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     with pytest.raises(WarehouseError) as caught:
         found(monkeypatch, name)
     assert str(caught.value).startswith(

@@ -160,7 +160,7 @@ def test_what_the_disk_could_not_write_is_published_by_nobody(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL])
-def test_names_that_could_not_be_written_are_told_unless_no_names_are_synced_there(
+def test_unwritten_names_are_reported_unless_no_names_are_synced_there(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fsync(_: int) -> None:

@@ -67,7 +67,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.telling
-def test_all_machines_are_told_how_the_last_night_ended(
+def test_all_machines_see_how_the_last_night_ended(
     tmp_path: Path, one: Machine, other: Machine
 ) -> None:
     good = status(one)
@@ -102,7 +102,7 @@ def test_a_good_night_stores_one_object_more_and_status_asks_for_three(
 
 
 @pytest.mark.telling
-def test_a_night_of_another_machine_is_running_while_its_notice_stands(
+def test_a_night_of_another_machine_is_running_while_its_notice_is_there(
     tmp_path: Path, one: Machine, other: Machine
 ) -> None:
     long_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="seconds")
@@ -144,7 +144,7 @@ def test_a_machine_knows_of_its_own_runs_that_they_were_killed(one: Machine) -> 
     assert found["last_success"] == marks["last_success"]
 
 
-def test_a_bucket_without_a_warehouse_or_that_is_none_is_told(
+def test_a_bucket_without_a_warehouse_and_a_missing_bucket_are_reported(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -155,7 +155,7 @@ def test_a_bucket_without_a_warehouse_or_that_is_none_is_told(
 
 
 @pytest.mark.telling
-def test_a_bucket_that_does_not_answer_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_does_not_answer_in_time_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_status, "TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")

@@ -95,7 +95,7 @@ def test_without_the_warehouse_that_it_names_nothing_is_made(
 
 
 @pytest.mark.telling
-def test_a_night_that_is_refused_is_told_on_every_machine(project: Project, other: Project) -> None:
+def test_a_refused_night_is_shown_on_every_machine(project: Project, other: Project) -> None:
     before = project.scores()
     (project.archive / "a.jsonl").rename(project.folder / "kept")
     assert project.night().how == (1, "refused", "max_gone")

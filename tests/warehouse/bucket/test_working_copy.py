@@ -588,7 +588,7 @@ def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
     assert "report.html" not in names(first.url)
 
 
-def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
+def test_an_overtaken_writer_replaces_nothing_when_it_records_its_failure(
     first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_at(first.url)

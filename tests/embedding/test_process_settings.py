@@ -1,4 +1,4 @@
-"""What libraries have for the whole process is held while works need it, in any order."""
+"""A setting of a library is kept while anybody needs it, in any order, and then restored."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from kp_batch.embedding.process_settings import ProcessSetting
 
 
 @pytest.mark.parametrize("first_to_end", [0, 1])
-def test_a_setting_is_held_until_the_last_has_ended_and_is_then_what_it_was(
+def test_a_setting_is_kept_until_its_last_user_has_ended_and_then_restored(
     first_to_end: int,
 ) -> None:
     setting = ["high"]
