@@ -98,7 +98,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "the domain of the task; null: all domains", str | None, "domain", _first(30), "all"
         ),
         "trace_id": Column("the id of the trace", str | None, "trace", _first(45)),
-        "day": Column("the day of the traces, in UTC", str, "day"),
+        "day": Column("the day, in UTC", str, "day"),
         "traces": _count("the number of traces", "traces"),
         "run_id": Column("the run; null: the next one", str | None, "run"),
         "line": _count("the line of the file, from 1", "line"),
@@ -121,7 +121,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "nearest_trace_id": Column("the id of that trace in the cache", str | None),
         "created_at": Column("when the trace was made, in UTC", str),
         "similarity": _number("the cosine of the two traces, -1..1", "similarity"),
-        "age_s": _number("how much earlier the trace was made, in seconds", "made", _made),
+        "age_s": _number("how many seconds earlier the trace was made", "made", _made),
         "is_same_text": Column(
             "whether both traces have the same text",
             bool,
@@ -129,11 +129,13 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             lambda is_same: "the same text" if is_same else "",
         ),
         "text": Column(
-            "its embedded text, from where the two texts differ; null: its file was not read",
+            "its text, from the first difference; null: its file was not read",
             tuple[TextSpan, ...] | None,
         ),
-        "own_text": Column("the same part of the new trace's text", tuple[TextSpan, ...] | None),
-        "reasons": Column("why there is no score, as codes; or why a run had work", list[str]),
+        "own_text": Column(
+            "the same part of the text of the new trace", tuple[TextSpan, ...] | None
+        ),
+        "reasons": Column("codes of why there is no score, or why a run had work", list[str]),
         "message": Column("why there is no score, in words", str | None, "", _first(120)),
         # A score from run to run.
         "finished_at": Column("when the run ended, in UTC", str),
@@ -142,16 +144,15 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         # What audits found.
         "name": Column("the name of the audit or setting", str, "audit"),
         "state": Column("passes, allowed, warns or fails", str, "found"),
-        "rows": _count("how many rows the audit found", "rows"),
-        "severity": Column("whether found rows fail the run, or warn", Literal["error", "warn"]),
-        "allowed": Column("whether --allow-audit let the audit pass this once", bool),
-        "first": Column("at most five of the rows, as JSON", tuple[str, ...]),
-        "digest": Column("the digest of all these rows, in any order", str),
+        "rows": _count("the number of rows found", "rows"),
+        "severity": Column("what the audit does if it finds rows", Literal["error", "warn"]),
+        "allowed": Column("whether --allow-audit let it pass", bool),
+        "first": Column("at most five of them, as JSON", tuple[str, ...]),
+        "digest": Column("a digest of them, in any order", str),
         # What the next run computes scores with.
         "value": Column("the value of the setting: any JSON", Any),
         "source": Column(
-            "where the next run takes the setting from: project is the project's file, default is "
-            "for what that leaves out, and warehouse is without a project",
+            "where the value comes from: the project's file, the default, or the warehouse",
             Literal["project", "default", "warehouse"],
         ),
         # How scores are distributed.
@@ -173,57 +174,51 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "reweight": _count("how many of these only change weights", "reweight"),
         # How scores differ from those computed from scratch.
         "column": Column(
-            "a column of `scores`, or `vector` for the components of the stored vector",
+            "a column of `scores`, or `vector`, the components of the stored vector",
             str,
             "column",
         ),
         "max_difference": Column(
-            "in the column's unit; 0 or 1 for other types than numbers; infinite: the vector is "
-            "missing; null: not compared",
+            "in the column's unit, or 0 or 1; infinite: the vector is missing; null: not compared",
             float | None,
             "greatest difference",
             ".3g",
             "not compared",
         ),
-        "tolerance": _number("differences up to this one do not count", "tolerance", ".3g"),
+        "tolerance": _number("the greatest difference that does not count", "tolerance", ".3g"),
         # How scores changed from one run to another.
-        "before_score": _number("the score in the first run, 0..1", "from"),
-        "after_score": _number("the score in the second run, 0..1", "to"),
+        "before_score": _number("the score in the run before or after, 0..1", "from"),
+        "after_score": _number("the score in the run before or after, 0..1", "to"),
         "change": Column(
             "the score minus the one before; null: there is none before",
             float | None,
             "change",
             _CHANGE,
         ),
-        "from_facts": _change(
-            "the change from the traces' own facts; of several traces, the mean", "facts"
-        ),
-        "from_novelty": _change("the change from their novelty", "novelty"),
-        "from_weights": _change("the change from the weights", "weights"),
+        "from_facts": _change("a part of the change, or its mean; the four sum to it", "facts"),
+        "from_novelty": _change("a part of the change, or its mean; the four sum to it", "novelty"),
+        "from_weights": _change("a part of the change, or its mean; the four sum to it", "weights"),
         "from_overrides": _change(
-            "the change from the overrides; the four sum to the whole change", "overrides"
+            "a part of the change, or its mean; the four sum to it", "overrides"
         ),
         "single_thought": Column(
             "in which run the trace is a single thought; null: in neither",
             Literal["before", "after"] | None,
         ),
-        "objective": Column(
-            "the first 200 characters of the task, read again from the archive", str | None
-        ),
-        "unread": Column("why the trace was not read again; null: it was", Unread | None),
-        "before_mean": _number("the mean score of the first run, 0..1"),
-        "after_mean": _number("the mean score of the second run, 0..1"),
-        "mean_change": _change("the second mean minus the first", "mean change"),
+        "objective": Column("the first 200 characters of the task, from its file", str | None),
+        "unread": Column("why its file was not read; null: it was", Unread | None),
+        "before_mean": _number("the mean score in the run before or after, 0..1"),
+        "after_mean": _number("the mean score in the run before or after, 0..1"),
+        "mean_change": _change("the mean after minus the mean before", "mean change"),
         "mean_absolute_change": _number("the mean absolute change of a score", "mean absolute"),
         "before_quantiles": Column(
-            "quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of the first scores", list[float]
+            "the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of these scores", list[float]
         ),
         "after_quantiles": Column(
-            "quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of the second scores", list[float]
+            "the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of these scores", list[float]
         ),
         "stability_index": Column(
-            "the population stability index over ten bins of equal width; 0: no change; null: "
-            "fewer than 200 traces",
+            "the population stability index; 0: no change; null: fewer than 200 traces",
             float | None,
             "stability index",
             ".4f",
@@ -234,51 +229,45 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "rank corr",
             ".4f",
         ),
-        "rose": _count("how many scores rose", "rose"),
-        "fell": _count("how many scores fell", "fell"),
-        "stayed": _count("how many scores stayed", "stayed"),
+        "rose": _count("how many scores rose, fell or stayed", "rose"),
+        "fell": _count("how many scores rose, fell or stayed", "fell"),
+        "stayed": _count("how many scores rose, fell or stayed", "stayed"),
         "now_reach": _count(
-            "how many traces reach the threshold, but not in the first run (in sweep: not with "
-            "the current settings)",
+            "how many traces reach the threshold, but did not before (sweep: do not now)",
             "now reach",
         ),
         "now_reach_by_threshold": _count(
-            "how many of these would not reach the old threshold", "of these by its move"
+            "how many of these would miss the old threshold", "of these by its move"
         ),
         "no_longer_reach": _count(
-            "how many traces do not reach the threshold, but did in the first run (in sweep: do "
-            "with the current settings)",
+            "how many traces miss the threshold, but did not before (sweep: do not now)",
             "no longer",
         ),
         "no_longer_reach_by_threshold": _count(
-            "how many of these still reach the old threshold",
+            "how many of these would reach the old threshold",
             "of those by its move",
         ),
         "single_thoughts": _count("how many traces are a single thought in either run"),
         # The scores under other settings.
-        "cache_by": Column(
-            "which traces share a cache: none (all), agent_id, agent_id+host", str, "cache by"
-        ),
-        "cache_size": _count("how many vectors the cache holds", "size"),
-        "ttl": Column("how long a vector stays in the cache: none, 90m, 12h, 7d", str, "ttl"),
-        "threshold": _number("the threshold, 0..1", "threshold", ".12g"),
+        "cache_by": Column("a setting of the combination", str, "cache by"),
+        "cache_size": _count("a setting of the combination", "size"),
+        "ttl": Column("a setting of the combination", str, "ttl"),
+        "threshold": _number("a setting of the combination", "threshold", ".12g"),
         "is_current": Column(
-            "whether these are the warehouse's own settings",
+            "whether these are the current settings",
             bool,
             "",
             lambda is_current: "current" if is_current else "",
         ),
-        "mean_novelty": _number("the mean novelty, 0..1", "novelty"),
-        "mean_score": _number("the mean score, 0..1", "score"),
+        "mean_novelty": _number("a mean, 0..1", "novelty"),
+        "mean_score": _number("a mean, 0..1", "score"),
         "recorded": _count("how many traces have a recorded score that depends on novelty"),
         "recorded_error": Column(
-            "the mean absolute difference of these scores from the recorded ones; null: none are "
-            "recorded",
+            "the mean absolute difference from these scores; null: there are none",
             float | None,
         ),
         "recorded_share": Column(
-            "the share of the recorded scores that are reproduced within 1e-6, 0..1; null: none "
-            "are recorded",
+            "the share of these scores reproduced within 1e-6, 0..1; null: there are none",
             float | None,
             "recorded",
             ".1%",

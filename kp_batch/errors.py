@@ -80,14 +80,11 @@ Ending = Literal["refused", "failed", "could_not_begin", "stopped"]
 
 
 class KpBatchError(Exception):
-    """An error that the user can fix. The command line prints it as one line and exits 1.
+    """An error that the user can fix. The command line prints it as one line, and exits with 1.
 
     Attributes:
-        code: a word for its kind, which stays when the message changes; see docs/reference.
-        ending: how a run that it fails ends; None: that depends on whether the run had begun.
-        leaves_mark: whether the warehouse records the failed run; see `last_run`.
-        stored: the message as a warehouse keeps it, without ids and texts of traces, because these
-            may be forgotten later.
+        code: a stable word for its kind.
+        stored: the message as a warehouse keeps it, without ids and texts of traces.
 
     Examples:
         >>> try:
@@ -98,8 +95,8 @@ class KpBatchError(Exception):
     """
 
     code: str = "other"
-    ending: Ending | None = None
-    leaves_mark: bool = True
+    ending: Ending | None = None  # of a run that it fails; None: by whether the run had begun
+    leaves_mark: bool = True  # whether the warehouse records the failed run; see `last_run`
 
     def __init__(self, message: str, *, code: str | None = None, stored: str | None = None) -> None:
         super().__init__(message)

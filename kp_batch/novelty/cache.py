@@ -47,13 +47,13 @@ class Nearest:
 class VectorCache:
     """A bounded first-in-first-out cache of vectors, with an optional time to live.
 
-    Time is passed in, never read, and must not run backwards; without a zone it is UTC.
-    Vectors are stored as float32 unit vectors (see `vectors.unit`), so a cosine is a dot product.
+    Times are arguments, must not run backwards, and are in UTC if they have no zone. Vectors are
+    stored as float32 unit vectors, so a cosine is a dot product.
 
     Args:
         max_elements: capacity, at least 1.
         dimensions: the length of every vector.
-        ttl: age at which vectors expire; None for no limit.
+        ttl: the age at which vectors expire; None: no limit.
 
     Raises:
         ValueError: max_elements is below 1, or the ttl is not positive.
@@ -91,14 +91,10 @@ class VectorCache:
         return len(self._entries)
 
     def add(self, vector: npt.ArrayLike, now: datetime) -> None:
-        """Add a vector at time `now`; a full cache drops its oldest one.
-
-        Args:
-            vector: of length `dimensions`; it is normalised.
-            now: the time at which it is added.
+        """Add a vector, normalised, at the time `now`; a full cache drops its oldest one.
 
         Raises:
-            ValueError: the vector's length is not `dimensions`, or `now` is before the last time.
+            ValueError: its length is not `dimensions`, or `now` is before the last time.
 
         Examples:
             >>> cache.add([1.0, 0.0, 0.0], monday)
@@ -114,12 +110,10 @@ class VectorCache:
 
         Args:
             query: a vector of length `dimensions`.
-            now: the time of the query; None for the last time that was passed in, so nothing
-                expires.
+            now: the time; None: the last time.
 
         Returns:
-            A number from -1 to 1 (rounding may exceed this by 1e-7); 0 against a zero vector; None
-            if the cache is empty.
+            A number from -1 to 1, within 1e-7; 0 against a zero vector; None if the cache is empty.
 
         Raises:
             ValueError: as for `add`.
@@ -132,17 +126,14 @@ class VectorCache:
         return nearest.similarity if nearest else None
 
     def nearest(self, query: npt.ArrayLike, now: datetime | None = None) -> Nearest | None:
-        """Return the most similar vector, the oldest on a tie; see `max_cosine_similarity`.
+        """Return the most similar vector, the oldest on a tie.
 
-        Zero vectors are never nearest, and have no nearest vector.
-
-        Args:
-            query: see `max_cosine_similarity`.
-            now: see `max_cosine_similarity`.
+        Zero vectors are never nearest, and have no nearest vector. The arguments are those of
+        `max_cosine_similarity`.
 
         Returns:
-            `similarity`; `position`, counted over all vectors ever added; and `added_at`, the time
-            at which that vector was added. None if the cache is empty.
+            Its `similarity`, its `position` among all vectors ever added, from 0, and when it was
+            added (`added_at`). None if the cache is empty.
 
         Examples:
             >>> nearest = cache.nearest([0.6, 0.8, 0.0])
@@ -166,11 +157,8 @@ class VectorCache:
     def evict_expired(self, now: datetime) -> None:
         """Drop the vectors that are one ttl old or older at `now`.
 
-        Args:
-            now: the time.
-
         Raises:
-            ValueError: `now` is before the last time that was passed in.
+            ValueError: `now` is before the last time.
 
         Examples:
             >>> cache.evict_expired(monday + timedelta(days=7))

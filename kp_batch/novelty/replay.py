@@ -46,18 +46,18 @@ def replay(
 ) -> Replay:
     """Compute what `VectorCache` returns for each trace if they come one at a time.
 
-    The result equals the cache's to the bit, with any number of threads and any library. To replay
-    a part of a history, begin `max_elements` rows earlier and drop those rows from the result.
+    The result equals the cache's, bit for bit. To replay a part of a history, begin `max_elements`
+    rows earlier, and drop these rows from the result.
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
         times: shape (n,), ascending; integers are microseconds, a datetime64 has its own unit.
-        max_elements: the cache's capacity, at least 1.
-        ttl: the cache's time to live; None for no limit.
+        max_elements: as for `VectorCache`.
+        ttl: as for `VectorCache`.
 
     Raises:
         ValueError: lengths differ, times descend or have another type, a row is neither unit nor
-            zero, or max_elements or ttl is not positive.
+            zero, or `max_elements` or `ttl` is not positive.
 
     Returns:
         `max_similarity`, `nearest` (a row, -1 for none), `cached_vectors` and `novelty`, each of

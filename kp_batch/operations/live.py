@@ -42,36 +42,32 @@ _beginning = threading.Lock()
 
 @typed
 class Session:
-    """Score traces one by one, each against the traces before it; nothing is written.
+    """Score traces one by one, each against the traces before it. Writes nothing.
 
-    If the `id` of a trace is still in the cache, the trace takes its old place: it keeps its time,
-    is compared with the same traces as before, and replaces itself. So you can run a cell of a
-    notebook again, or change it and run it again, with the result of running it once. A trace
-    without `id` is always new, and so is one whose `id` has left the cache.
+    If the `id` of a trace is still in the cache, the trace replaces itself at its old time, and is
+    compared with the same traces as before. So a cell of a notebook that runs twice has the same
+    result. A trace without `id` is always new.
 
-    Several threads may use a session. Sessions are independent, but share the model. Memory holds
-    the vectors of twice as many traces as the cache, some 2 kB each.
-
-    A session over a warehouse ignores traces dated in the future.
+    Several threads may use a session. Memory holds twice as many vectors as the cache, some 2 kB
+    each.
 
     Args:
-        warehouse: a `Warehouse`, its folder, or its URL in a bucket, which does not change. The
-            session takes its settings, and begins with what its caches hold now. None for an empty
-            cache.
-        embedder: minilm, hashing, none, or any sentence-transformers folder or id.
-        precision: float32 or bf16.
-        profiles: weights that replace or extend the built-in profiles: a TOML file, or its tables
-            by name; None for those of the warehouse, or else the built-in ones.
-        cache_size: how many traces the cache holds.
-        ttl: how long a trace stays in the cache: `"90m"`, `"12h"`, `"7d"`, `"none"`, or a
-            timedelta.
-        group: for a warehouse of several caches, values that choose one instead of the trace's own
-            values, such as `{"host": "a"}`; None for a missing value.
+        warehouse: a `Warehouse`, its folder or its URL. The session takes its settings and begins
+            with its caches, without traces dated in the future. None: an empty cache, and the
+            default settings.
+        embedder: see `score`.
+        precision: see `score`.
+        profiles: weights that replace or extend the built-in ones: a TOML file, or its tables by
+            name; None: those of the warehouse, or else the built-in ones.
+        cache_size: see `score`.
+        ttl: how long a vector stays in the cache, as for `score`; `"none"`: no limit.
+        group: the values that choose one of several caches, such as `{"host": "a"}`, instead of the
+            trace's own; a value of None: the traces without one.
 
     Raises:
-        SettingError: a setting is invalid, or the warehouse already has it.
-        WarehouseError: there is no warehouse, or no scores in it.
-        EncoderError: the model's files cannot be found.
+        SettingError: a setting is invalid, or is already set by the warehouse.
+        WarehouseError: the warehouse is missing or has no scores.
+        EncoderError: the files of the model are missing.
 
     Examples:
         >>> session = kp.Session(embedder="hashing")
@@ -116,20 +112,19 @@ class Session:
         """Score a trace and add it to the cache.
 
         Args:
-            trace: a reasoning trace as a mapping; `id` and `created_at` are optional.
-            now: the time of the trace; by default, the wall clock. Without a zone it is UTC. A
-                trace whose `id` is in the cache keeps its old time.
+            trace: a trace as a mapping; `id` and `created_at` are optional.
+            now: the time of a new trace, in UTC if it has no zone; None: the wall clock.
 
         Returns:
-            A result with `score`, from 0 to 1; its parts (`breakdown`); the score under each
-            profile (`by_profile`); and the most similar traces (`neighbours`, `max_similarity`), as
-            in `kp-batch score --json`.
+            The `score`, 0 to 1; its parts (`breakdown`); the score under each profile
+            (`by_profile`); and the most similar traces (`neighbours`, `max_similarity`), as in
+            `kp-batch score --json`.
 
         Raises:
-            TraceError: the trace cannot be scored; `reasons` has the codes of all faults.
+            TraceError: the trace cannot be scored; `reasons` has the codes of its faults.
             EncoderError: the model cannot be loaded.
-            WarehouseError: the tables that the warehouse had when the session began are gone.
-            ValueError: `now` is before the time of an earlier trace.
+            WarehouseError: the tables with which the session began are gone.
+            ValueError: `now` is before an earlier trace.
 
         Examples:
             >>> again = session.evaluate(trace | {"id": "again"})
@@ -156,6 +151,9 @@ class Session:
         A trace whose `id` is in the cache is scored at its place, any other one at the time of the
         last trace.
 
+        Args:
+            trace: see `evaluate`.
+
         Returns:
             The scores, 0 to 1, by profile.
 
@@ -174,9 +172,7 @@ class Session:
         return self._score(facts, entry.created_at, neighbours).by_profile
 
     def reset(self) -> None:
-        """Forget all traces that were scored, and their times. The model stays loaded.
-
-        Over a warehouse, the cache is again what it was when the session began.
+        """Return to the cache with which the session began. The model stays loaded.
 
         Examples:
             >>> session.reset()
@@ -262,22 +258,19 @@ class Session:
 def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> float:
     """Score a trace against the traces that this process scored before.
 
-    Each call adds the trace's vector to the process's cache (1,000 vectors, no time to live). The
-    same trace scores less the second time, because it is compared with itself. `reset` empties the
-    cache. Novelty is 0.5 for the first trace, and always if sentence-transformers is not installed.
-    A `Session` has its own cache, in which a trace with an id replaces itself.
+    Each call adds the trace's vector to the process's cache: 1,000 vectors, no time to live. So the
+    same trace scores less the second time. `reset` empties the cache. Novelty is 0.5 for the first
+    trace, and always without sentence-transformers.
 
     Args:
-        trace: a reasoning trace as a mapping; `id` and `created_at` are optional.
-        now: the time of the trace; by default, the wall clock. Without a zone it is UTC.
+        trace: see `Session.evaluate`.
+        now: see `Session.evaluate`.
 
     Returns:
         The score, 0 to 1.
 
     Raises:
-        TraceError: the trace cannot be scored; `reasons` has the codes of all faults.
-        EncoderError: the model cannot be loaded.
-        ValueError: `now` is before that of an earlier call.
+        TraceError, EncoderError, ValueError: as for `Session.evaluate`.
 
     Examples:
         >>> [round(kp.evaluate_value(trace), 3) for _ in range(2)]
@@ -293,7 +286,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
     Call this before `evaluate_value`, or the trace is compared with itself.
 
     Args:
-        trace: a reasoning trace as a mapping; `id` and `created_at` are optional.
+        trace: see `Session.evaluate`.
 
     Returns:
         The scores, 0 to 1, by profile.
@@ -309,7 +302,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
 
 
 def reset() -> None:
-    """Forget all traces that `evaluate_value` scored, and their times. The model stays loaded.
+    """Forget all traces that `evaluate_value` scored. The model stays loaded.
 
     Examples:
         >>> kp.reset()

@@ -40,17 +40,13 @@ _REJECTED = ("trace_id", "task_domain", "reasons", "message", "raw")
 class ScoredFrame(pl.DataFrame):
     """The scores of traces: a polars frame, with the rejected rows as an attribute.
 
-    Frames made from it, such as by `filter` or `head`, are plain `polars.DataFrame`s. Pickling
-    keeps the attributes. See `score` for the columns.
+    `filter`, `head` and other methods return plain `polars.DataFrame`s.
 
     Attributes:
-        rejects: a `polars.DataFrame` of the rows without a score, in order: `row` (as in the
-            scores), `trace_id`, `task_domain`, `reasons` (a list of codes), `message` (the same in
-            words), `raw` (the row as JSON; null if superseded). For traces from files it also has
-            `source_file`, and a row for each unreadable file, whose `row` is null.
+        rejects: a `polars.DataFrame` of the rows without a score, and of unreadable files, with the
+            columns of the view `rejects` except `run_id`; `source_file` only for files.
         counts: numbers of rows: `rows` (all), `accepted` (with a score), `duplicates` (the same
-            trace again), `superseded` (replaced by a later row of the same id), `rejected` (cannot
-            be scored).
+            trace again), `superseded` (by a later row of the same id), `rejected`.
         warnings: sentences about other problems, such as a profile that applies to no trace.
 
     Examples:
@@ -132,44 +128,38 @@ def score(  # noqa: PLR0913 (the settings of a run)
     threshold: float = 0.75,
     progress: bool = False,
 ) -> ScoredFrame:
-    """Score traces as a run does, each as at its own time, without a warehouse.
+    """Score traces as a run does, each at its own time, without a warehouse.
 
-    The traces pass, ordered by `(created_at, id)`, through a cache of vectors that begins empty::
+    In the order of `(created_at, id)`, the traces pass through a cache of vectors, empty at first::
 
         novelty = 1 - max(0, greatest cosine similarity to a vector in the cache)
                   (0.5 if the cache is empty or there is no embedder)
         score   = complexity * wC + novelty * wN + tool_diversity * wD + outcome_confidence * wO
 
-    The weights are those of the trace's profile. The overrides follow. The result equals, to the
-    bit, that of a run over one file with these rows. If several rows have the same id, the last one
-    counts.
+    The weights are those of the trace's profile. The overrides follow. A run over one file with
+    these rows gives the same scores, bit for bit. If rows share an id, the last one counts.
 
     Args:
-        traces: rows with the fields of an archive, nested as there (`metadata.created_at`, `steps`,
-            ...): a polars or pandas frame, also lazy; a pyarrow table, batch or reader, or anything
-            with `__arrow_c_stream__`; mappings, such as a list of dicts; or a path of a file or
-            folder, a glob, a URL, or a list of these.
+        traces: rows with the fields of an archive, nested as there: a polars or pandas frame, also
+            lazy; anything with `__arrow_c_stream__`, such as a pyarrow table; mappings, such as a
+            list of dicts; or a file, a folder, a glob, a URL, or a list of these.
         embedder: `minilm`, `hashing`, `none`, or a sentence-transformers folder or id.
         precision: how the model computes: `float32` or `bf16`.
-        profiles: weights that replace or extend the built-in profiles: a TOML file, or its tables
-            by name; None for the built-in ones.
-        cache_size: how many vectors the cache holds, at least 1.
-        ttl: how long a vector stays in the cache, such as `"7d"`, or a `timedelta` of whole
-            seconds; None for no limit.
-        cache_by: which traces share a cache, such as `"agent_id"`, or a list of names; None for
-            all.
+        profiles: see `Session`.
+        cache_size: how many vectors a cache holds, at least 1.
+        ttl: how long a vector stays in a cache: a text such as `"7d"`, or a `timedelta` of whole
+            seconds; None: no limit.
+        cache_by: which traces share a cache, such as `"agent_id"`, or a list of names; None: all.
         threshold: the score that traces must reach, 0 to 1.
         progress: whether to show progress bars, in a notebook or on stderr.
 
     Returns:
-        A row for each scored trace, in the order of the replay. `row` is its position in `traces`,
-        from 0; for files, the position in `source_file`. `created_at` is in UTC, in microseconds.
-        `complexity`, `novelty`, `tool_diversity`, `outcome_confidence`, `composite` and `score` are
-        from 0 to 1, `max_similarity` from -1 to 1, `nearest_age_s` in seconds. The other columns
-        are those of the view `scores`, without `run_id`. `ScoredFrame` has the rejected rows, too.
+        A row for each scored trace, in the order of the replay: its `row` in `traces`, from 0 (for
+        files, `source_file` and its row there), and the columns of the view `scores` except
+        `run_id`. Scores are from 0 to 1, times in UTC, in microseconds.
 
     Raises:
-        SettingError: a setting is invalid, or `traces` is of another kind.
+        SettingError: a setting or the kind of `traces` is invalid.
         ProfileError: the profiles have faults.
         ArchiveError: a column is missing or of a wrong type, or a path has no file.
         EncoderError: the model cannot be loaded.
@@ -191,8 +181,8 @@ def score(  # noqa: PLR0913 (the settings of a run)
         ...     "outcome": {"confidence": 0.8},
         ... }
         >>> scored = kp.score([trace, {**trace, "id": None}], embedder="hashing")
-        >>> scored.select("row", "trace_id", "novelty", scored["score"].round(3)).rows()
-        [(0, 'kp:trace:1', 0.5, 0.564)]
+        >>> scored.select("row", "novelty", scored["score"].round(3)).rows()
+        [(0, 0.5, 0.564)]
         >>> scored.rejects.select("row", "message").rows()
         [(1, 'id is null')]
     """

@@ -18,12 +18,12 @@ from kp_batch.warehouse.bucket.location import folder_of
 class Warehouse(RunMethods, AnswerMethods, TraceMethods, HistoryMethods, UpkeepMethods):
     """A warehouse: a folder of scored tables, or its URL in a bucket.
 
-    The first `run` creates it. All work is done in this process, and nothing is printed. Every
-    method raises a `KpBatchError` if it fails.
+    The first `run` creates it. Methods work in this process and print nothing. Every method raises
+    a `KpBatchError` if it fails.
 
     Args:
         place: the folder or URL.
-        progress: whether to show progress bars, in a notebook or on stderr.
+        progress: see `score`.
 
     Examples:
         >>> wh.scores().select(pl.len(), pl.mean("score").round(3)).collect().rows()
@@ -33,16 +33,16 @@ class Warehouse(RunMethods, AnswerMethods, TraceMethods, HistoryMethods, UpkeepM
 
 @typed
 class Project(Warehouse):
-    """The warehouse of a project, whose file has its archive, its settings and its limits.
+    """The warehouse of a project, whose file has its archive, settings and limits.
 
-    Each call reads the file again, so changes of the file take effect at the next call.
+    Each call reads the file again.
 
     Args:
-        file: a kp_batch.toml.
-        progress: see `Warehouse`.
+        file: the project's file; by default, kp_batch.toml in the current folder.
+        progress: see `score`.
 
     Raises:
-        SettingError: the file is missing or has faults, or does not name a warehouse.
+        SettingError: the file is missing, has faults, or names no warehouse.
 
     Examples:
         >>> project = kp.Project()

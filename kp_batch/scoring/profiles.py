@@ -30,14 +30,7 @@ _FROM = "from"  # next to the four weights
 
 @dataclass(frozen=True)
 class WeightProfile:
-    """The weights of one profile: each in 0..1, their sum 1 within 1e-9.
-
-    Attributes:
-        name: the domain that it weighs, or default.
-        complexity: weight of complexity.
-        novelty: weight of novelty.
-        tool_diversity: weight of tool_diversity.
-        outcome_confidence: weight of outcome_confidence.
+    """The name of a profile and its four weights, from 0 to 1, which sum to 1 within 1e-9.
 
     Examples:
         >>> code = kp.WeightProfile("code", 0.2, 0.3, 0.3, 0.2)
@@ -53,7 +46,7 @@ class WeightProfile:
 
     @property
     def profile_id(self) -> str:
-        """The id of the profile: its name, its exact weights and this version of the formula.
+        """The name, a digest of the exact weights, and the version of the formula.
 
         Examples:
             >>> code.profile_id
@@ -130,18 +123,16 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     """Load the five built-in profiles, and merge those of a TOML file over them.
 
     Args:
-        path: a file with a table `[profiles.NAME]`, which has the four weights; or with several
-            `[[profiles.NAME]]`, each with `from`, which the first one may leave out. None for the
-            built-in profiles alone.
+        path: a file with a table `[profiles.NAME]` of four weights; or with several tables
+            `[[profiles.NAME]]`, each valid from the time `from`, which the first one may leave out.
+            None: the built-in profiles alone.
 
     Returns:
-        An object with these members. `at(moment)` returns the profiles that are current at a time,
-        by name. `versions` contains all versions of each name, each with the time from which it is
-        valid. `profiles` contains every profile once. `as_json()` returns the tables, which
-        `profiles=` takes wherever weights are given.
+        An object with `at(moment)`: the profiles by name at a time; `versions`: all versions of
+        each name; `profiles`: each profile once; `as_json()`: tables for `profiles=`.
 
     Raises:
-        ProfileError: the file is missing, unreadable or has faults; the message lists all of them.
+        ProfileError: the file is missing, unreadable or has faults, which the message lists.
 
     Examples:
         >>> tables = kp.load_profiles().as_json()

@@ -19,26 +19,20 @@ class AnswerMethods(Place):
     """Read the tables, and ask questions."""
 
     def scores(self, as_of: str | None = None) -> pl.LazyFrame:
-        """Return a row for each trace: its dimensions, its score, and what it resembled.
+        """Return the view `scores`: a row for each trace. Later runs do not change the frame.
 
         Args:
-            as_of: the run that left the table: an id or its beginning, latest, previous, a time, or
-                candidate; None for the table as it is published now.
-
-        Returns:
-            The view `scores`, with times in UTC. Later runs do not change the frame.
+            as_of: the run whose tables are read: its id or the beginning of it, latest, previous,
+                candidate, or a time; None: the last run.
 
         Examples:
-            >>> by_domain = wh.scores().group_by("task_domain").agg(pl.mean("score").round(3))
-            >>> by_domain.sort("score").head(2).collect().rows()
-            [('default', 0.467), ('customer_service', 0.505)]
             >>> wh.scores(as_of="previous").select(pl.mean("novelty").round(3)).collect().item()
             0.214
         """
         return self._table("scores", as_of)
 
     def rejects(self, as_of: str | None = None) -> pl.LazyFrame:
-        """Return a row for each rejected row or file, with all reasons.
+        """Return the view `rejects`: a row for each rejected row or file.
 
         Args:
             as_of: see `scores`.
@@ -50,7 +44,7 @@ class AnswerMethods(Place):
         return self._table("rejects", as_of)
 
     def profiles(self, as_of: str | None = None) -> pl.LazyFrame:
-        """Return the weights of every profile.
+        """Return the view `profiles`: the weights of each profile.
 
         Args:
             as_of: see `scores`.
@@ -62,7 +56,7 @@ class AnswerMethods(Place):
         return self._table("profiles", as_of)
 
     def files(self, as_of: str | None = None) -> pl.LazyFrame:
-        """Return the ledger: a row for each file that was ever read.
+        """Return the view `files`: a row for each file that was ever read.
 
         Args:
             as_of: see `scores`.
@@ -74,7 +68,7 @@ class AnswerMethods(Place):
         return self._table("files", as_of)
 
     def distributions(self, as_of: str | None = None) -> pl.LazyFrame:
-        """Return the distribution of each domain's scores after each run.
+        """Return the view `distributions`: a row for each domain after each run.
 
         Args:
             as_of: see `scores`.
@@ -90,7 +84,7 @@ class AnswerMethods(Place):
         """Query the views in DuckDB's SQL.
 
         Args:
-            query: a query; other statements may come before it.
+            query: a query, also after other statements.
             as_of: see `scores`.
 
         Examples:
@@ -111,11 +105,10 @@ class AnswerMethods(Place):
 
         Args:
             question: the name of the question.
-            values: the values of its parameters, in order. Columns, measures and runs are texts or
-                lists of texts: `wh.ask("means_by", ["task_domain", "agent_id"], ["score"])`; a
-                condition is SQL.
+            values: the values of its parameters, in order. A condition is SQL. Columns, measures
+                and runs are texts or lists of texts: `wh.ask("means_by", ["agent_id"], ["score"])`.
             as_of: see `scores`.
-            named: further values, by the names of their parameters.
+            named: values by the names of their parameters.
 
         Examples:
             >>> wh.ask("near_repeats", 0.99).height
@@ -130,7 +123,7 @@ class AnswerMethods(Place):
             return ask(snapshot, question, values, named)
 
     def questions(self) -> pl.DataFrame:
-        """Return the named questions: group, name, call with its parameters, comment, example.
+        """Return the named questions: `group`, `name`, `call`, `comment`, `example`.
 
         Examples:
             >>> wh.questions().filter(pl.col("name") == "near_repeats")["call"].item()
@@ -141,10 +134,10 @@ class AnswerMethods(Place):
         return pl.DataFrame(questions())
 
     def report(self, format: Literal["html", "markdown"] = "html") -> str:  # noqa: A002 (the option's name)
-        """Return the report on the scores: one page, or its text and numbers as markdown.
+        """Return the report on the scores.
 
         Args:
-            format: `html` is a page that needs no other files.
+            format: `html`, a page that needs no other files; or `markdown`, its text and numbers.
 
         Examples:
             >>> wh.report("markdown").splitlines()[0]
@@ -161,9 +154,8 @@ class AnswerMethods(Place):
         """Return a chart of the report in Altair, with its rows.
 
         Args:
-            name: scores_by_domain, scores_by_agent, scores_by_week, ...; for an unknown name, the
-                error lists all.
-            domain: the domain to show; None for all together.
+            name: its name; the error for an unknown name lists all.
+            domain: the domain to show; None: all together.
 
         Examples:
             >>> chart = wh.chart("scores_by_week", domain="code")

@@ -24,10 +24,7 @@ class HistoryMethods(Place):
     """Look at the runs, and check what they left."""
 
     def runs(self) -> pl.DataFrame:
-        """Return the runs, the newest first: what each changed, or why it failed.
-
-        In the column `kept`, as-of means that `as_of` can read the tables of the run, and rollback
-        that a rollback can also publish them again.
+        """Return the runs, the newest first.
 
         Examples:
             >>> wh.runs().select("status", "note").rows()
@@ -43,19 +40,17 @@ class HistoryMethods(Place):
             return frame_answer(connection, RUNS)
 
     def compare(self, before: str, after: str, *, force: bool = False) -> "Comparison":
-        """Compare the scores of two runs, and show what changed them.
+        """Compare the scores of two runs.
 
         Args:
-            before: the earlier run; see `as_of` of `scores`.
-            after: the later run.
+            before: a run, as for `as_of`.
+            after: a later run.
             force: compare even if encoders or formulas differ.
 
         Examples:
             >>> comparison = wh.compare("previous", "latest")
             >>> [reason.words for reason in comparison.changes]
             ['cache size 1000 → 100', 'audit no_perfect_score new']
-            >>> len(comparison.domains), len(comparison.movers)
-            (7, 100)
         """
         from kp_batch.operations.compare import compare
 
@@ -63,12 +58,9 @@ class HistoryMethods(Place):
             return compare(folder, before, after, force=force)
 
     def crossed(self, before: str, after: str, *, force: bool = False) -> pl.DataFrame:
-        """Return the traces that crossed the threshold from one run to another.
+        """Return the traces that reach the threshold in one of two runs only.
 
-        Args:
-            before: see `compare`.
-            after: see `compare`.
-            force: see `compare`.
+        The arguments are those of `compare`.
 
         Examples:
             >>> wh.crossed("previous", "latest").select("task_domain", "crossed").head(2).rows()
@@ -85,7 +77,7 @@ class HistoryMethods(Place):
         """Run the warehouse's audits.
 
         Args:
-            run: the run that left the tables to audit; see `as_of` of `scores`.
+            run: the run whose tables are audited, as for `as_of`; None: the last run.
 
         Raises:
             AuditError: an audit fails; `results` has all results.
@@ -105,11 +97,11 @@ class HistoryMethods(Place):
     def verify(
         self, *, sample: int = 100, seed: int | None = None, embed: bool = True
     ) -> "Verification":
-        """Score some traces again, from their files, and compare with what is published.
+        """Score some traces again, and compare with the published scores.
 
         Args:
             sample: how many traces to draw at random.
-            seed: the same seed draws the same traces; None for a new one.
+            seed: the same seed draws the same traces; None: a new one.
             embed: whether to embed their texts again, too.
 
         Raises:
@@ -129,11 +121,11 @@ class HistoryMethods(Place):
     def status(
         self, *, max_age: Duration | None = None, max_trace_age: Duration | None = None
     ) -> "WarehouseStatus":
-        """Return how the last run ended, when one last succeeded, and the open warnings.
+        """Return the last run, the last success and the open warnings.
 
         Args:
-            max_age: fail if the last success is older than this, such as "26h", or missing.
-            max_trace_age: fail if the newest trace is older than this, such as "3d", or missing.
+            max_age: raise if the last success is older than this, such as `"26h"`, or missing.
+            max_trace_age: raise if the newest trace is older than this, or missing.
 
         Examples:
             >>> success = wh.status(max_age="26h").last_success
@@ -149,7 +141,7 @@ class HistoryMethods(Place):
             return found
 
     def settings(self) -> "CurrentSettings":
-        """Return the settings of the next run, where each comes from, and which run set it.
+        """Return the settings of the next run, and where each comes from.
 
         Examples:
             >>> wh.settings().to_polars().filter(name="cache_size")["value"].item()

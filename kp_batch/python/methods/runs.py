@@ -22,15 +22,12 @@ class RunMethods(Place):
     """Run, and show what a run would do."""
 
     def run(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> Summary:
-        """Rescore an archive: Parquet or JSONL files, folders, globs or URLs.
+        """Rescore an archive.
 
         Args:
-            archive: paths, or lists of paths; by default, the project's, or the last run's.
+            archive: files, folders, globs or URLs; by default, the project's, or the last run's.
             prefect: whether to run as a Prefect flow.
-            settings: settings that you leave out stay as the warehouse has them.
-
-        Raises:
-            KpBatchError: the run failed and published no scores.
+            settings: settings of the run; if left out, those of the warehouse stay.
 
         Examples:
             >>> wh.run("archive").status
@@ -43,7 +40,7 @@ class RunMethods(Place):
         return cast("Summary", self._start(archive, settings, prefect=prefect))
 
     def preview(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> Preview:
-        """Do all the work of a run but publish nothing: show how the scores would change.
+        """Do the work of a run, publish nothing, and show how the scores would change.
 
         Args:
             archive: see `run`.
@@ -51,16 +48,12 @@ class RunMethods(Place):
             settings: see `run`.
 
         Raises:
-            AuditError: audits would refuse the run; `results` has what they found.
-            KpBatchError: the run would fail.
+            AuditError: audits would refuse the run; see its `results`.
 
         Examples:
             >>> code = kp.load_profiles().as_json()["code"]
             >>> weights = {"code": code | {"novelty": 0.2, "outcome_confidence": 0.3}}
-            >>> preview = wh.preview("archive", profiles=weights)
-            >>> preview.changes, [audit.state for audit in preview.audits]
-            (True, ['passes'])
-            >>> moved = preview.moved.to_polars()
+            >>> moved = wh.preview("archive", profiles=weights).moved.to_polars()
             >>> moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
             [('code', 0.099), ('code', 0.099)]
         """
@@ -91,15 +84,13 @@ class RunMethods(Place):
         ttl: Duration | Sequence[Duration | None] = (),
         threshold: float | Sequence[float] = (),
     ) -> "Sweep":
-        """Show what other caches and thresholds would do to the scores. Changes nothing.
-
-        Compares every combination with the current settings. Settings that you leave out stay.
+        """Show the effect of other caches and thresholds. Changes nothing.
 
         Args:
-            cache_by: which traces share a cache; None for all.
-            cache_size: how many vectors the cache holds.
-            ttl: how long a vector stays in the cache, such as "12h"; None for no limit.
-            threshold: the score that traces must reach, 0 to 1.
+            cache_by: which traces share a cache; None: all.
+            cache_size: how many vectors a cache holds.
+            ttl: how long a vector stays in a cache; None: no limit.
+            threshold: the threshold, 0 to 1.
 
         Examples:
             >>> sweep = wh.sweep(cache_size=[50, 1000]).variants.to_polars()

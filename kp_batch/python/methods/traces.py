@@ -25,19 +25,16 @@ class TraceMethods(Place):
     """Explain, compare and score traces."""
 
     def explain(self, trace: str, *, candidate: bool = False) -> "Explanation":
-        """Explain the score of a trace, and show which traces it resembled.
+        """Explain the score of a trace, and show the most similar traces.
 
         Args:
-            trace: an id or its beginning.
-            candidate: whether to explain the score of the candidate.
+            trace: its id or the beginning of it.
+            candidate: whether to explain its score in the candidate.
 
         Examples:
             >>> found = wh.explain("5e14f46f")
             >>> found.terms.select("dimension", pl.col("product").round(3)).rows()[:2]
             [('complexity', 0.083), ('novelty', 0.087)]
-            >>> met = found.neighbours.to_polars()
-            >>> met.select("task_domain", pl.col("similarity").round(3)).rows()[:2]
-            [('customer_service', 0.711), ('customer_service', 0.692)]
         """
         from kp_batch.operations.explain import explain
 
@@ -51,12 +48,11 @@ class TraceMethods(Place):
     def similar(self, trace: Trace | Iterable[Trace], *, top: int = 10) -> "SimilarLines": ...
 
     def similar(self, trace: str | Traces, *, top: int = 10) -> "SimilarTraces | SimilarLines":
-        """Find the traces of the whole archive, earlier and later, that are most similar to one.
+        """Find the traces of the whole archive that are most similar to one.
 
         Args:
-            trace: an id or its beginning; or one or several new traces, for which the result is a
-                list with `to_polars`.
-            top: the maximum number of similar traces.
+            trace: its id or the beginning of it; or new traces, for which the result is a list.
+            top: how many similar traces to find.
 
         Examples:
             >>> near = wh.similar("5e14f46f", top=2).nearest.to_polars()
@@ -84,13 +80,12 @@ class TraceMethods(Place):
 
         Args:
             traces: one trace, several, or a frame of them.
-            profiles: the weights; None for those of the warehouse.
-            at: the time to score at; None for now.
-            group: values that choose the caches, instead of the traces' own values.
+            profiles: see `Session`.
+            at: the time to score at; None: now.
+            group: see `Session`.
 
         Returns:
-            A list with a `Scored`, or an `Unscored` with its reasons, for each trace; `to_polars`
-            makes it a frame.
+            A list with a `Scored` for each trace, or an `Unscored` with its `reasons`.
 
         Examples:
             >>> [getattr(each, "score", None) for each in wh.score([trace, {}])]
@@ -105,7 +100,7 @@ class TraceMethods(Place):
             return ScoredLines(score_lines(_lines(traces), scorer[0], moment, scorer[1]))
 
     def redundancy(self, *, similarity: float = 0.95) -> "Redundancy":
-        """Find the share of traces that repeat, or nearly repeat, any earlier one of the archive.
+        """Find the share of traces that repeat, or nearly repeat, an earlier one.
 
         Args:
             similarity: the lowest cosine of a near repeat, above 0, up to 1.

@@ -37,17 +37,17 @@ class UpkeepMethods(Place):
         top: int | None = None,
         include_private: bool = False,
     ) -> "ExportResult":
-        """Write traces with their scores, by default those at or above the threshold.
+        """Write traces with their scores.
 
         Args:
             output: FILE.jsonl or FILE.parquet.
-            min_score: the lowest score; None for the warehouse's threshold.
-            domain: only these domains; empty for all.
-            since: only traces made on this day or later, in UTC, such as "2026-01-31".
-            until: only traces made on this day or earlier.
-            where: a condition on the view scores, in SQL.
-            distinct: leave out traces at least this similar to a better one; 1 for equal texts.
-            top: only so many of what is left, the best first.
+            min_score: the lowest score; None: the threshold.
+            domain: only these domains; empty: all.
+            since: only traces of this day or later, in UTC, such as `"2026-01-31"`.
+            until: only traces of this day or earlier.
+            where: a condition on the view `scores`, in SQL.
+            distinct: leave out traces at least this similar to a better one; 1: equal texts.
+            top: only the best ones, at most this many.
             include_private: whether to export private traces, too.
 
         Examples:
@@ -74,12 +74,12 @@ class UpkeepMethods(Place):
     def rollback(
         self, run: str, *, note: str | None = None, dry_run: bool = False
     ) -> "RollbackResult":
-        """Publish again what a run left: its scores, rejects, files and settings.
+        """Publish again what a run left.
 
         Args:
-            run: the run to publish again; see `as_of` of `scores`.
+            run: the run to publish again, as for `as_of`.
             note: a line to store with the run.
-            dry_run: show what would be undone, and change nothing.
+            dry_run: return what would be undone, and change nothing.
 
         Examples:
             >>> undone = wh.rollback("previous", note="the cache was too small")
@@ -100,13 +100,13 @@ class UpkeepMethods(Place):
         note: str | None = None,
         dry_run: bool = False,
     ) -> "ForgetResult":
-        """Remove traces for good, as if they had never been in the archive.
+        """Remove traces for good.
 
         Args:
             ids: the ids of the traces.
-            unseen_too: keep unknown ids out of later runs, too, instead of failing.
+            unseen_too: keep unknown ids out of later runs, instead of failing.
             note: a line to store with the run.
-            dry_run: show what would be done, and change nothing.
+            dry_run: return what would be done, and change nothing.
 
         Examples:
             >>> forgotten = wh.forget("kp:trace:5e14f46f-99e5-5efb-87a4-c2889ebb1b6b")
@@ -124,7 +124,7 @@ class UpkeepMethods(Place):
 
         Args:
             keep: how long `as_of` can read the tables of a run.
-            dry_run: show what would be removed, and change nothing.
+            dry_run: return what would be removed, and change nothing.
 
         Examples:
             >>> wh.vacuum(keep="90d", dry_run=True).files

@@ -23,6 +23,7 @@ from kp_batch.cli import _MODULES, kp_batch
 from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
 from kp_batch.columns import COLUMNS
 from kp_batch.config import RescoreConfig
+from kp_batch.schemas import TABLES
 from kp_batch.warehouse.questions import Question, columns
 from kp_batch.warehouse.questions import questions as all_questions
 from kp_batch.warehouse.reader import connect
@@ -193,9 +194,12 @@ def macros() -> Iterator[str]:
 
 
 def columns_of_results() -> Iterator[str]:
-    """Every column of the tables of results."""
-    yield "| column | meaning |\n|---|---|"
-    yield from (f"| `{name}` | {_cell(each.meaning)} |" for name, each in COLUMNS.items())
+    """Every column of the tables of results, except those that are in views as well."""
+    in_views = {name for view in ("scores", "distributions", "runs") for name in TABLES[view]}
+    in_views -= {"single_thought"}  # which says in results in which run, instead of whether
+    others = (item for item in COLUMNS.items() if item[0] not in in_views)
+    for meaning, items in groupby(others, lambda item: item[1].meaning):
+        yield f"- {_names(name for name, _ in items)}: {meaning}"
 
 
 @contextmanager
