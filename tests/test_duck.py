@@ -42,9 +42,9 @@ def test_what_does_not_fit_is_kept_in_the_folder(
 ) -> None:
     monkeypatch.setattr(kp_batch.duck, "available_bytes", lambda: 256 << 20)
     with duckdb.connect(config=duckdb_config(tmp_path / "spill")) as connection:
-        connection.execute("CREATE TABLE held AS SELECT md5(n::VARCHAR) FROM range(3000000) t(n)")
+        connection.execute("CREATE TABLE hashes AS SELECT md5(n::VARCHAR) FROM range(3000000) t(n)")
         assert list((tmp_path / "spill").iterdir())
-        assert connection.sql("SELECT count(*) FROM held").fetchall() == [(3_000_000,)]
+        assert connection.sql("SELECT count(*) FROM hashes").fetchall() == [(3_000_000,)]
 
 
 def test_no_more_threads_hold_memory_on_a_machine_of_more_cores(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Faults are told in this program's words, with the name that was probably meant."""
+"""Faults are reported in this program's words, with the name that was probably meant."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ REQUIRED: dict[type[BaseModel], dict[str, Any]] = {
 }
 
 
-def told(model: type[BaseModel], values: dict[str, Any]) -> str:
+def message_of(model: type[BaseModel], values: dict[str, Any]) -> str:
     """What is said of these values; empty if they have no fault."""
     try:
         if model is Rules:
@@ -47,7 +47,7 @@ def told(model: type[BaseModel], values: dict[str, Any]) -> str:
     ("model", "name"), [(model, name) for model in REQUIRED for name in (*model.model_fields, "x")]
 )
 def test_no_fault_has_the_words_of_a_library(model: type[BaseModel], name: str) -> None:
-    messages = [told(model, {name: value}) for value in VALUES]
+    messages = [message_of(model, {name: value}) for value in VALUES]
     assert any(messages)
     assert [text for text in messages if any(word in text for word in PYDANTIC)] == []
 
@@ -65,7 +65,7 @@ def test_no_fault_has_the_words_of_a_library(model: type[BaseModel], name: str) 
     ],
 )
 def test_a_fault_names_its_option_and_value(values: dict[str, Any], message: str) -> None:
-    assert told(RescoreConfig, values).startswith(message)
+    assert message_of(RescoreConfig, values).startswith(message)
 
 
 def test_a_missing_value_is_reported() -> None:

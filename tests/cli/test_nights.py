@@ -16,7 +16,7 @@ import pytest
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.run_result import GOOD
 from tests.support.make.archives import trace, write_parquet
-from tests.support.processes.commands import held, is_running, linux, until
+from tests.support.processes.commands import blocked_file, is_running, linux, until
 from tests.support.processes.projects import Ended, Project
 from tests.support.read.folders import contents, keep, restore
 
@@ -261,11 +261,13 @@ def test_night(
     assert ended.how == (int(exits), *how, None)[:3]
     assert [word for word in trouble.words if word not in ended.err] == []
     assert bool(ended.err) == bool(trouble.words)
-    check_told(project, before, ended, changes=trouble.changes)
+    check_reported(project, before, ended, changes=trouble.changes)
 
 
-def check_told(project: Project, before: Published, ended: Ended, *, changes: bool = False) -> None:
-    """Check what is published, and that the row in `runs`, the mark and `status` tell the same."""
+def check_reported(
+    project: Project, before: Published, ended: Ended, *, changes: bool = False
+) -> None:
+    """Check the publication, and that the row in `runs`, the mark and `status` agree."""
     printed, after, mark = ended.printed, Published.of(project), project.mark()
     is_good = printed["status"] in GOOD
     row = {"run_id": printed["run_id"], "status": "done" if is_good else "failed"}
@@ -384,11 +386,11 @@ def test_a_file_is_read_for_longer_than_the_night_may_take(
     project: Project, before: Published
 ) -> None:
     project.write("new", good=1)
-    with held(project.archive / "new.jsonl"):
+    with blocked_file(project.archive / "new.jsonl"):
         night = project.night_by_cron("--timeout", "8s")
     assert night.how == (1, "failed", "timeout")
     assert "the run was not over after --timeout 8s, and is ended in the step read" in night.err
-    check_told(project, before, night)
+    check_reported(project, before, night)
 
 
 @linux
@@ -426,7 +428,7 @@ def test_a_night_under_way(
     if how:
         night = Ended.of(process.returncode, out, err)
         assert night.how == how
-        check_told(project, before, night)
+        check_reported(project, before, night)
     else:
         assert (process.returncode, out) == (-9, "")
         found = project.status("--fail-if-failed", "--max-age", "26h", exits=1)

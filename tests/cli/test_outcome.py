@@ -21,7 +21,7 @@ from kp_batch.operations.preview import Preview
 from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult
 from tests.support.make.archives import trace, write_jsonl
-from tests.support.processes.commands import held, invoke, linux, working
+from tests.support.processes.commands import blocked_file, invoke, linux, working
 from tests.support.processes.holder import HOLD, holding
 from tests.support.read.schemas import schema_of
 
@@ -251,7 +251,7 @@ def test_a_run_that_is_ended_says_so(folder: Path) -> None:
     (folder / "profiles").touch()
     options = ("--warehouse", folder / "wh", "--profiles", folder / "profiles", "--json")
     with (
-        held(folder / "profiles") as until_read,
+        blocked_file(folder / "profiles") as until_read,
         working("run", folder / "archive", *options) as process,
     ):
         until_read()

@@ -26,10 +26,10 @@ from tests.support.formats.atif import short
 from tests.support.imports.importing import write_json
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.processes.commands import (
+    blocked_file,
     check_signal,
     children,
     command,
-    held,
     is_running,
     linux,
     until,
@@ -472,7 +472,7 @@ def test_a_full_disk_of_the_log_hides_no_error(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Blocked:
-    """An archive of a file that is held, so that who reads it again waits for it."""
+    """An archive of a file that is blocked, so that each further reader waits for it."""
 
     file: Path
     warehouse: Path
@@ -500,7 +500,7 @@ def blocked(tmp_path_factory: pytest.TempPathFactory) -> Blocked:
 @linux
 def test_a_signal_ends_a_verification_within_two_seconds(blocked: Blocked, temporary: Path) -> None:
     with (
-        held(blocked.file) as until_read,
+        blocked_file(blocked.file) as until_read,
         working("verify", "--warehouse", blocked.warehouse) as process,
     ):
         until_read()
@@ -514,7 +514,7 @@ def test_a_signal_ends_a_verification_within_two_seconds(blocked: Blocked, tempo
 def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     blocked: Blocked, temporary: Path, name: str, number: signal.Signals
 ) -> None:
-    with held(blocked.file) as until_read, working(*blocked.commands()[name]) as process:
+    with blocked_file(blocked.file) as until_read, working(*blocked.commands()[name]) as process:
         until_read()
         assert process.stderr
         [child] = children(process.pid)

@@ -171,7 +171,7 @@ def _records(form: str, example: Path) -> Iterator[tuple[str, str, int | None]]:
                 yield str(Path(file.path).relative_to(example)), item.trace, item.line
 
 
-def told(row: Mapping[str, Any]) -> set[str]:
+def texts_of_trace(row: Mapping[str, Any]) -> set[str]:
     """What is said in a trace: its question, thoughts, results and the names of tools."""
     steps = (step["content"] or (step["tool"] or {}).get("name") for step in row["steps"])
     return {row["task"]["objective"], *filter(None, steps)}

@@ -9,7 +9,14 @@ import pytest
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
-from tests.conversion.damaged_examples import Damage, damage_one, examples, is_read, told, touched
+from tests.conversion.damaged_examples import (
+    Damage,
+    damage_one,
+    examples,
+    is_read,
+    texts_of_trace,
+    touched,
+)
 from tests.support.imports.drafting import ALWAYS, Conversion, always, converted
 
 EXAMPLES = int(os.environ.get("KP_DAMAGE_EXAMPLES", "3"))  # of each
@@ -43,12 +50,12 @@ def wrong_in(made: Conversion, whole: Conversion, ids: set[str], damage: Damage)
         for id_, row in whole.rows.items()
         if id_ not in ids and made.rows.get(id_) != row
     ]
-    before = [text for id_ in ids & whole.rows.keys() for text in told(whole.rows[id_])]
+    before = [text for id_ in ids & whole.rows.keys() for text in texts_of_trace(whole.rows[id_])]
     for id_, row in made.rows.items():
         if id_ in ids and damage.way in ("drop", "cut"):
-            new = (x for x in told(row) if not any(x in text for text in before))
+            new = (x for x in texts_of_trace(row) if not any(x in text for text in before))
             wrong += [f"{id_} has {text!r}" for text in new]
-        if damage.cut and damage.cut in told(row):
+        if damage.cut and damage.cut in texts_of_trace(row):
             wrong.append(f"{id_} has what was cut: {damage.cut!r}")
     return wrong
 

@@ -19,7 +19,7 @@ def made_of(folder: Path, *spans: Span) -> Conversion:
     return drafting.drafted("otlp", path)
 
 
-def told(folder: Path, *spans: Span) -> tuple[str, list[tuple[object, ...]]]:
+def run_of(folder: Path, *spans: Span) -> tuple[str, list[tuple[object, ...]]]:
     """The objective and the steps of the only trace."""
     draft = made_of(folder, *spans).draft
     return draft.objective, transcript(draft)
@@ -38,7 +38,7 @@ LOOK = ("tool_call", "look", '{"at":1}')
 
 def test_an_answer_may_have_a_role_of_its_own(tmp_path: Path) -> None:
     said = chat(1, TALK, [text("Writer", "so")])
-    assert told(tmp_path, agent(), said) == ("where?", [("thought", "so")])
+    assert run_of(tmp_path, agent(), said) == ("where?", [("thought", "so")])
 
 
 @pytest.mark.parametrize("named", [{}, {"gen_ai.operation.name": "invoke_swarm"}])
@@ -55,10 +55,10 @@ def test_messages_around_calls_of_models_count_where_no_call_has_them(
         },
     ]
     steps = [LOOK, ("observation", "x"), ("thought", "so")]
-    assert told(tmp_path, agent(), cycle, *wrapped) == ("where?", steps)
-    assert told(tmp_path, agent(), cycle) == ("where?", [("thought", "all")])
+    assert run_of(tmp_path, agent(), cycle, *wrapped) == ("where?", steps)
+    assert run_of(tmp_path, agent(), cycle) == ("where?", [("thought", "all")])
     hidden = {**chat(2), "parentSpanId": cycle["spanId"]}
-    assert told(tmp_path, agent(), cycle, hidden) == ("where?", [("thought", "all")])
+    assert run_of(tmp_path, agent(), cycle, hidden) == ("where?", [("thought", "all")])
 
 
 def test_a_call_of_a_model_that_nothing_names_is_the_same_as_the_one_around_it(
@@ -67,7 +67,10 @@ def test_a_call_of_a_model_that_nothing_names_is_the_same_as_the_one_around_it(
     answer = [text("assistant", "so")]
     messages = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": answer}
     inner = span(2, 1, attributes=messages)
-    assert told(tmp_path, agent(), chat(1, TALK, answer), inner) == ("where?", [("thought", "so")])
+    assert run_of(tmp_path, agent(), chat(1, TALK, answer), inner) == (
+        "where?",
+        [("thought", "so")],
+    )
 
 
 STRANDS: Span = {"gen_ai.system": "strands-agents"}
@@ -100,11 +103,11 @@ def test_the_blocks_of_strands_are_messages_in_json(tmp_path: Path) -> None:
     asks = strands(1, "chat", ASKED, ("gen_ai.choice", {"message": json.dumps(USES)}))
     runs = strands(2, "execute_tool", *RAN, **tool)
     answers = strands(3, "chat", *history, answered)
-    assert told(tmp_path, root, asks, runs, answers) == ("where?", LOOKED)
-    assert told(tmp_path, root, asks, answers) == ("where?", LOOKED)  # without its tools' spans
+    assert run_of(tmp_path, root, asks, runs, answers) == ("where?", LOOKED)
+    assert run_of(tmp_path, root, asks, answers) == ("where?", LOOKED)  # without its tools' spans
     called = ("tool_call", "look", '{"at": 1}')
     steps = [("thought", "there\n"), called, ("observation", "found")]
-    assert sorted(told(tmp_path, root, runs)[1]) == sorted(steps)  # without its models'
+    assert sorted(run_of(tmp_path, root, runs)[1]) == sorted(steps)  # without its models'
 
 
 def test_a_cycle_of_strands_has_both_calls_and_results(
@@ -114,7 +117,7 @@ def test_a_cycle_of_strands_has_both_calls_and_results(
     cycle = span(
         1, attributes={"event_loop.cycle_id": "c"}, events=[ASKED, ("gen_ai.choice", choice)]
     )
-    assert told(tmp_path, strands(0, "invoke_agent", ASKED), cycle) == ("where?", LOOKED[:3])
+    assert run_of(tmp_path, strands(0, "invoke_agent", ASKED), cycle) == ("where?", LOOKED[:3])
 
 
 def test_blocks_of_botocore_are_lists(tmp_path: Path) -> None:
@@ -122,14 +125,14 @@ def test_blocks_of_botocore_are_lists(tmp_path: Path) -> None:
         ("gen_ai.user.message", {"content": [{"text": "where?"}, {"image": {"format": "png"}}]}),
         ("gen_ai.choice", {"index": 0, "message": {"role": "assistant", "content": USES}}),
     ]
-    assert told(tmp_path, agent(), chat(1, events=events)) == ("where?", LOOKED[:2])
+    assert run_of(tmp_path, agent(), chat(1, events=events)) == ("where?", LOOKED[:2])
 
 
 def test_blocks_of_kinds_that_nobody_knows_are_left_out(tmp_path: Path) -> None:
     new = {"newKind": {"text": "unseen"}}
     asked = ("gen_ai.user.message", {"content": json.dumps([new, {"text": "where?"}])})
     answered = ("gen_ai.choice", {"message": json.dumps([*USES, new])})
-    assert told(tmp_path, agent(), strands(1, "chat", asked, answered)) == ("where?", LOOKED[:2])
+    assert run_of(tmp_path, agent(), strands(1, "chat", asked, answered)) == ("where?", LOOKED[:2])
 
 
 def test_in_newer_conventions_events_of_strands_tell_a_run_of_a_tool(tmp_path: Path) -> None:
@@ -141,10 +144,10 @@ def test_in_newer_conventions_events_of_strands_tell_a_run_of_a_tool(tmp_path: P
     events = [(name, {"gen_ai.input.messages": prompt}), (name, {"gen_ai.output.messages": answer})]
     tool = {"gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c1", "gen_ai.tool.status": "error"}
     runs = strands(1, "execute_tool", *events, **tool)
-    assert told(tmp_path, agent(), runs)[1] == [LOOK, ("observation", "found")]
+    assert run_of(tmp_path, agent(), runs)[1] == [LOOK, ("observation", "found")]
     after = [*TALK, LOOKS, {"role": "user", "parts": [response]}]
     talks = strands(2, "chat", (name, {"gen_ai.input.messages": details(after)}))
-    assert told(tmp_path, agent(), runs, talks)[1] == [LOOK, ("observation", "found")]
+    assert run_of(tmp_path, agent(), runs, talks)[1] == [LOOK, ("observation", "found")]
 
 
 def test_a_tool_of_strands_has_failed_where_its_status_says_so(tmp_path: Path) -> None:
@@ -168,9 +171,9 @@ def root(**attributes: Any) -> Span:
 def test_the_root_of_the_ai_sdk_counts_where_its_calls_are_not_recorded(tmp_path: Path) -> None:
     run = {"ai.operationId": "ai.generateObject", "ai.response.object": '{"open":true}'}
     asked = root(**run, **{"ai.prompt": '{"system": "be kind", "prompt": "where?"}'})
-    assert told(tmp_path, asked) == ("where?", [("thought", '{"open":true}')])
+    assert run_of(tmp_path, asked) == ("where?", [("thought", '{"open":true}')])
     talked = root(**run, **{"ai.prompt": '{"messages": [{"role": "user", "content": "where?"}]}'})
-    assert told(tmp_path, talked) == ("where?", [("thought", '{"open":true}')])
+    assert run_of(tmp_path, talked) == ("where?", [("thought", '{"open":true}')])
 
 
 def test_older_names_of_the_ai_sdk_and_its_reasoning_are_read(tmp_path: Path) -> None:
@@ -184,11 +187,11 @@ def test_older_names_of_the_ai_sdk_and_its_reasoning_are_read(tmp_path: Path) ->
     }
     asked = root(**{"ai.operationId": "ai.streamText", "ai.prompt": "{}"})
     steps = [("thought", "hm\nso"), ("tool_call", "look", "{}")]
-    assert told(tmp_path, asked, below(old)) == ("where?", steps)
+    assert run_of(tmp_path, asked, below(old)) == ("where?", steps)
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "content"),
     [
         ({"output": {"type": "text", "value": "found"}}, "found"),
         ({"output": {"type": "json", "value": {"at": 1}}}, '{"at":1}'),
@@ -199,7 +202,7 @@ def test_older_names_of_the_ai_sdk_and_its_reasoning_are_read(tmp_path: Path) ->
     ],
 )
 def test_results_in_messages_of_the_ai_sdk_have_a_type(
-    tmp_path: Path, part: Span, told: str
+    tmp_path: Path, part: Span, content: str
 ) -> None:
     result = {"type": "tool-result", "toolCallId": "c1", "toolName": "look", **part}
     parts = [{"type": "image", "image": "aaaa"}, {"type": "text", "text": "where?"}]
@@ -209,7 +212,7 @@ def test_results_in_messages_of_the_ai_sdk_have_a_type(
     draft = made_of(tmp_path, root(), below(call)).draft
     assert (draft.objective, transcript(draft)) == (
         "where?",
-        [("observation", told), ("thought", "so")],
+        [("observation", content), ("thought", "so")],
     )
 
 
@@ -230,9 +233,9 @@ NUMBERED: Span = {
 def test_messages_of_openllmetry_are_numbered(tmp_path: Path, named: Span) -> None:
     workflow = root(**{"traceloop.span.kind": "workflow"})
     steps = [("thought", "hm\nso"), LOOK]
-    assert told(tmp_path, workflow, below({**named, **NUMBERED})) == ("where?", steps)
+    assert run_of(tmp_path, workflow, below({**named, **NUMBERED})) == ("where?", steps)
     oldest = {"llm.prompts.0.content": "where?", "llm.completions.0.content": "so"}
-    assert told(tmp_path, workflow, below(oldest)) == ("where?", [("thought", "so")])
+    assert run_of(tmp_path, workflow, below(oldest)) == ("where?", [("thought", "so")])
 
 
 @pytest.mark.parametrize(
@@ -258,8 +261,8 @@ def test_openllmetry_records_the_arguments_of_a_tool_as_its_caller_does(
     values = {"traceloop.entity.input": given, "traceloop.entity.output": back}
     tool = below({**named, **values}, 2)
     steps = [("thought", "hm\nso"), LOOK, ("observation", "found")]
-    assert told(tmp_path, root(), below(NUMBERED), tool) == ("where?", steps)
-    assert told(tmp_path, root(), tool)[1] == steps[1:]
+    assert run_of(tmp_path, root(), below(NUMBERED), tool) == ("where?", steps)
+    assert run_of(tmp_path, root(), tool)[1] == steps[1:]
 
 
 def test_messages_count_where_a_span_numbers_them_as_well(tmp_path: Path) -> None:
@@ -267,7 +270,7 @@ def test_messages_count_where_a_span_numbers_them_as_well(tmp_path: Path) -> Non
     both = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": [text("user", "where?")]}
     both |= {"gen_ai.output.messages": [LOOKS], "gen_ai.prompt.0.content": "where?"}
     both |= {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "None"}
-    assert told(tmp_path, root(), below(both)) == ("where?", [LOOK])
+    assert run_of(tmp_path, root(), below(both)) == ("where?", [LOOK])
 
 
 def test_langchain_gives_openllmetry_the_same_by_two_names(tmp_path: Path) -> None:
@@ -311,7 +314,7 @@ def test_langchain_gives_openllmetry_the_same_by_two_names(tmp_path: Path) -> No
         ("observation", '[{"page_content":"it"}]'),
     ]
     spans = graph, below(outer), called, below(tool, 3), below(retriever, 4)
-    assert told(tmp_path, *spans) == ("where?", steps)
+    assert run_of(tmp_path, *spans) == ("where?", steps)
 
 
 def callback(**given: object) -> dict[str, object]:
@@ -331,12 +334,12 @@ def test_a_conversation_of_pydantic_ai_counts_where_its_calls_are_not_recorded(
     ]
     named = {"agent_name": "helper", "model_name": "gpt-x"}
     old = root(**named, all_messages_events=json.dumps(events))
-    assert told(tmp_path, old) == ("where?", [("thought", "hm\nso")])
+    assert run_of(tmp_path, old) == ("where?", [("thought", "hm\nso")])
     messages = [*TALK, text("assistant", "so")]
     new = root(**named, **{"pydantic_ai.all_messages": json.dumps(messages)})
-    assert told(tmp_path, new) == ("where?", [("thought", "so")])
+    assert run_of(tmp_path, new) == ("where?", [("thought", "so")])
     called = {"events": json.dumps([events[0], {"event.name": "gen_ai.choice", "message": SAID}])}
-    assert told(tmp_path, old, below(called)) == ("where?", [("thought", "hm\nso")])
+    assert run_of(tmp_path, old, below(called)) == ("where?", [("thought", "hm\nso")])
     assert made_of(tmp_path, old).draft.origin.agent == "helper"
 
 
@@ -346,8 +349,8 @@ def test_the_history_that_an_agent_of_pydantic_ai_is_given_is_no_part_of_its_run
     turns = [text("user", "before?"), text("assistant", "no"), *TALK, text("assistant", "so")]
     named = {"agent_name": "helper", "model_name": "gpt-x", "pydantic_ai.new_message_index": 2}
     asked = root(**named, **{"pydantic_ai.all_messages": json.dumps(turns)})
-    assert told(tmp_path, asked) == ("where?", [("thought", "so")])
-    assert told(tmp_path, asked, chat(1, turns[:-1], turns[-1:])) == (
+    assert run_of(tmp_path, asked) == ("where?", [("thought", "so")])
+    assert run_of(tmp_path, asked, chat(1, turns[:-1], turns[-1:])) == (
         "where?",
         [("thought", "so")],
     )
@@ -377,7 +380,7 @@ def test_results_that_adk_has_at_once_and_in_an_event_count_once(tmp_path: Path)
             2,
         ),
     ]
-    assert told(tmp_path, agent(), *spans)[1] == [LOOK, ("observation", "found")]
+    assert run_of(tmp_path, agent(), *spans)[1] == [LOOK, ("observation", "found")]
 
 
 def test_where_adk_and_others_record_no_content_it_is_missing(tmp_path: Path) -> None:
@@ -405,8 +408,8 @@ def test_an_event_holds_the_prompt_and_one_the_answer_in_the_conventions_up_to_1
     ]
     call = {"gen_ai.system": "openai", **named}
     steps = [("thought", "so")]
-    assert told(tmp_path, root(), below(call, events=events)) == ("where?", steps)
-    assert told(tmp_path, span(0, None, attributes=call, events=events)) == ("where?", steps)
+    assert run_of(tmp_path, root(), below(call, events=events)) == ("where?", steps)
+    assert run_of(tmp_path, span(0, None, attributes=call, events=events)) == ("where?", steps)
 
 
 def test_what_fills_in_a_prompt_of_langsmith_is_no_call_of_a_model(tmp_path: Path) -> None:
@@ -416,7 +419,10 @@ def test_what_fills_in_a_prompt_of_langsmith_is_no_call_of_a_model(tmp_path: Pat
     answer = '{"messages": [{"role": "ai", "content": "so"}]}'
     call = {**chat_, "langsmith.span.kind": "llm", "gen_ai.completion": answer}
     asked = root(**{"langsmith.span.kind": "chain", "gen_ai.prompt": '{"question": "where?"}'})
-    assert told(tmp_path, asked, below(template), below(call, 2)) == ("where?", [("thought", "so")])
+    assert run_of(tmp_path, asked, below(template), below(call, 2)) == (
+        "where?",
+        [("thought", "so")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -455,9 +461,9 @@ def test_and_so_it_is_where_only_its_content_is_missing(tmp_path: Path) -> None:
     generated = {"langfuse.observation.type": "generation"}
     made = made_of(tmp_path, asked, below(generated), below(ran, 2))
     assert made.reasons == [["unknown_dialect"]]  # what the model says is missing
-    # A trace that has all in a dialect that is read may be told in others as well.
+    # A trace that has all in a dialect that is read may be recorded in others as well.
     said = chat(2, TALK, [text("assistant", "so")])
-    assert told(tmp_path, agent(), below(hidden), said) == ("where?", [("thought", "so")])
+    assert run_of(tmp_path, agent(), below(hidden), said) == ("where?", [("thought", "so")])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What changes no transcript, in whatever format: a run told otherwise is the same run.
+"""What changes no transcript, in whatever format: a run recorded differently is the same run.
 
 A change is tried on each run that a format can tell. Where formats are missing, they cannot hold
 it, and a comment says why.
@@ -22,9 +22,9 @@ from tests.support.formats.agent_files import (
     Files,
     Outcome,
     format_of,
+    outcome_of_files,
+    outcome_of_run,
     runs_of,
-    told,
-    told_of,
     usual,
 )
 from tests.support.formats.agent_runs import SYSTEMS, Row, Step
@@ -75,11 +75,11 @@ def test_a_conversation_gives_the_same_run_as_spans(system: str) -> None:
 def test_arguments_may_be_wrapped_or_completed_in_the_span_of_a_tool(system: str) -> None:
     for name, run in runs_of(system).items():
         for changed in given_otherwise(run):
-            assert told_of(system, changed) == usual(system)[name][1], name
+            assert outcome_of_run(system, changed) == usual(system)[name][1], name
 
 
 def given_otherwise(run: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """The run with what one tool is given, or each of them, told otherwise."""
+    """The run with what one tool is given, or each of them, recorded differently."""
     asked = json.dumps([step.answer for step in run if step.kind == "model"])
     tools = [step for step in run if step.kind in ("tool", "retriever")]
     tools = [step for step in tools if not step.given.keys() & {"args", "kwargs"}]
@@ -119,7 +119,7 @@ def test_the_ids_of_calls_may_be_missing_in_any_row(system: str) -> None:
             lacking = deepcopy(files)
             for file, place in changed:
                 lacking[file][place] = without_ids(files[file][place], ids, lack)
-            assert told(system, lacking) == expected, name
+            assert outcome_of_files(system, lacking) == expected, name
 
 
 def without_ids(value: Any, ids: Collection[str], lack: str | None) -> Any:
@@ -141,7 +141,7 @@ def without_ids(value: Any, ids: Collection[str], lack: str | None) -> Any:
 def test_the_ids_of_lines_steps_and_messages_may_be_missing(system: str) -> None:
     for name, (files, expected) in usual(system).items():
         changed = {file: [nameless(system, row) for row in files[file]] for file in files}
-        assert told(system, changed) == expected, name
+        assert outcome_of_files(system, changed) == expected, name
 
 
 def nameless(system: str, row: Row) -> Row:
@@ -179,7 +179,7 @@ def test_unknown_keys_may_be_in_any_object(system: str, *, is_first: bool) -> No
         changed = {
             file: [extended(row, is_first=is_first) for row in files[file]] for file in files
         }
-        assert told(system, changed) == expected, name
+        assert outcome_of_files(system, changed) == expected, name
 
 
 # What tools are given and give back may have any key; blocks of Converse have one, and so has what
@@ -210,7 +210,7 @@ def test_unknown_parts_may_be_in_any_message(system: str, *, is_first: bool) -> 
         files, expected = usual(system)[name]
         changed = {file: [parted(row, is_first=is_first) for row in files[file]] for file in files}
         count += changed != files
-        assert told(system, changed) == expected, name
+        assert outcome_of_files(system, changed) == expected, name
     assert count > 1
 
 
@@ -242,12 +242,15 @@ def test_records_that_count_for_nothing_may_be_added_and_removed_anywhere(
         first = format_of(system) == "pi"  # whose first line is its header
         for place in data.draw(st.lists(st.integers(first, len(records)), max_size=4)):
             records.insert(place, data.draw(st.sampled_from(RECORDS[format_of(system)])))
-    assert told(system, files) == expected
+    assert outcome_of_files(system, files) == expected
     if system == "messages":
         return  # a row of other messages is another trace
     # What an archive has of a file still counts where it is read anew without them.
     both = {f"then/{file}": rows for file, rows in files.items()}
-    assert told(system, both | {f"now/{file}": rows for file, rows in before.items()}) == expected
+    assert (
+        outcome_of_files(system, both | {f"now/{file}": rows for file, rows in before.items()})
+        == expected
+    )
 
 
 def lists_in(system: str, files: Files) -> list[list[Any]]:
@@ -284,7 +287,7 @@ def test_what_a_tool_inserts_into_a_prompt_is_no_part_of_it(
             holder[name] = f"{words[:place]}{more}{words[place:]}"
             if name == "content" and data.draw(st.booleans()):
                 holder[name] = [text(more), text(words), text(more)]
-    assert told(system, files) == expected
+    assert outcome_of_files(system, files) == expected
 
 
 def typed_in(files: Files) -> Iterator[tuple[Row, str]]:
@@ -314,7 +317,7 @@ def test_reminders_around_results_are_no_part_of_them(above: int, below: int) ->
                     part["content"] = around(part["content"], above, below)
                 row["message"]["content"].append(text(REMINDER))
         assert changed != files
-        assert told("claude-code", changed) == expected, name
+        assert outcome_of_files("claude-code", changed) == expected, name
 
 
 def around(content: str, above: int, below: int) -> str:
@@ -333,7 +336,7 @@ def test_spans_may_come_in_any_order_several_times_and_in_several_files(
     order = data.draw(st.permutations([*rows, *again]))
     cut = data.draw(st.integers(0, len(order)))
     parts = {f"{part}/{name}": rows for part, rows in enumerate((order[:cut], order[cut:])) if rows}
-    assert told(system, parts) == expected
+    assert outcome_of_files(system, parts) == expected
 
 
 @of(SESSIONS)
@@ -345,7 +348,7 @@ def test_a_session_may_be_copied_up_to_any_line(system: str, data: st.DataObject
     copies = {f"{beside}/{file}": files[file][:cut] for file, cut in cuts.items()}
     if system == "claude-code":  # which goes on with a session in another one
         copies = {f"{file}.jsonl": [*map(resumed, rows)] for file, rows in copies.items()}
-    assert told(system, files | copies) == expected
+    assert outcome_of_files(system, files | copies) == expected
 
 
 def resumed(line: Row) -> Row:
@@ -356,4 +359,4 @@ def resumed(line: Row) -> Row:
 def test_a_document_may_be_copied(system: str) -> None:
     for name, (files, expected) in usual(system).items():
         copies = {f"copy/{file}": rows for file, rows in files.items()}
-        assert told(system, files | copies) == expected, name
+        assert outcome_of_files(system, files | copies) == expected, name

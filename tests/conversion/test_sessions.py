@@ -831,23 +831,23 @@ def test_what_fails_after_a_call_is_answered_is_no_failure_of_it(tmp_path: Path)
 
 
 def test_what_is_injected_into_a_file_without_events_begins_no_turn(tmp_path: Path) -> None:
-    def told(*texts: str) -> Line:
+    def user_message(*texts: str) -> Line:
         return {"type": "message", "role": "user", "content": listed(*texts)}
 
     picture = {"type": "input_image", "image_url": "SECRET"}
-    shown = told("go", '<image name=[Image #1] path="a.png">')
+    shown = user_message("go", '<image name=[Image #1] path="a.png">')
     shown["content"] += [picture, *listed("</image>")]
     lines = [
-        told("<recommended_plugins>\nx\n</recommended_plugins>"),
-        told(
+        user_message("<recommended_plugins>\nx\n</recommended_plugins>"),
+        user_message(
             "<permissions instructions>x</permissions instructions>",
             '<app-context a="b">x</app-context>',
         ),
         shown,
         {"type": "function_call", "call_id": "c", "name": "ls", "arguments": "{}"},
-        told('<subagent_notification>\n{"status": "done"}\n</subagent_notification>'),
+        user_message('<subagent_notification>\n{"status": "done"}\n</subagent_notification>'),
         {"type": "function_call_output", "call_id": "c", "output": "x"},
-        told("<b>on</b>"),
+        user_message("<b>on</b>"),
         {"type": "message", "role": "assistant", "content": "so"},
     ]
     header = {"id": "old", "timestamp": at(0)}

@@ -13,18 +13,18 @@ from tests.support.docs.modules import parsed_modules
 
 LIST = Path(__file__).with_name("messages.txt")
 
-_TELLING = {"warn"} | {
+_CALLS = {"warn"} | {
     name
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, errors.KpBatchError)
 }
-# What a clause of a message begins with that tells what to do.
+# What a clause of a message begins with that says what to do.
 _TO_DO = """
     add ask bring change check choose compare correct delete do export fill fix free give import
     install kp-batch leave let look make move name pip put raise read remove replace restore
     roll run see select set start take try use wait write
 """
-_TELLS = re.compile(
+_ADVICE = re.compile(
     rf"(?:^|[;:,.] |\b(?:and|else|first|or):? )(?:{'|'.join(_TO_DO.split())})\b"
     # A command or an option that does it, or what there is to choose from.
     r"|to allow it this once|makes? (?:it|them) again|lists all of them"
@@ -50,9 +50,9 @@ def all_messages(modules: Iterable[ast.Module]) -> list[str]:
     return sorted(each for each in found if len(each.replace("...", "").split()) > 1)
 
 
-def tells_what_to_do(message: str) -> bool:
-    """Whether a message tells what to do, or lists faults."""
-    return bool(_TELLS.search(message))
+def says_what_to_do(message: str) -> bool:
+    """Whether a message says what to do, or lists faults."""
+    return bool(_ADVICE.search(message))
 
 
 def messages(modules: Iterable[ast.Module]) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _functions(tree: ast.Module | ast.ClassDef) -> Iterator[ast.AST]:
 def _calls(function: ast.AST) -> Iterator[ast.Call]:
     """Where errors and warnings are made."""
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and node.args and _name(node.func) in _TELLING:
+        if isinstance(node, ast.Call) and node.args and _name(node.func) in _CALLS:
             yield node
 
 

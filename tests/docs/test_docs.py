@@ -25,7 +25,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.run_record import RunCounts
-from tests.docs.messages import LIST, all_messages, strings, tells_what_to_do
+from tests.docs.messages import LIST, all_messages, says_what_to_do, strings
 from tests.support import GOLDEN
 from tests.support.docs.commands import missing, outputs, shell
 from tests.support.docs.pages import (
@@ -347,7 +347,7 @@ def test_a_message_says_what_to_do_or_is_explained(modules: dict[Path, ast.Modul
     assert [
         message
         for message in written
-        if not tells_what_to_do(message) and not any(each in message for each in known)
+        if not says_what_to_do(message) and not any(each in message for each in known)
     ] == []
 
 
@@ -366,14 +366,14 @@ def test_a_message_says_what_to_do_by_the_first_word_of_a_clause() -> None:
         "--allow-audit: there is no audit ...; there are ...",
         "the profiles file ... has ...: ...",
     ):
-        assert tells_what_to_do(message), message
+        assert says_what_to_do(message), message
     for message in (
         "cannot read ...: ...",
         "another run is writing to ... (...)",
         "... is skipped: it is a warehouse of kp_batch",
         "... made the table, and nobody may change names",
     ):
-        assert not tells_what_to_do(message), message
+        assert not says_what_to_do(message), message
 
 
 def test_errors_of_the_system_are_documented_with_whether_they_are_retried() -> None:

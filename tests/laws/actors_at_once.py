@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 import kp_batch as kp
 from tests.laws.actors import LIMITS, READS, Actor, Command, Event, words_of
-from tests.laws.process_state import differences, held_by_process, settings_of_process
+from tests.laws.process_state import differences, resources_of_process, settings_of_process
 from tests.support import ROOT
 
 _LONGEST_S = 120
@@ -161,7 +161,7 @@ def _in_main_thread(
     for embedder in ("none", "hashing"):  # what is loaded once is loaded
         own.run(folder / "a", embedder=embedder, **LIMITS)
     READS["scores"](own)
-    held = held_by_process()
+    resources = resources_of_process()
     _wait_for_others(out)
     actor, event = Actor(folder, tell), Event(Command("itself", "itself", ""), time.monotonic())
     try:
@@ -175,7 +175,7 @@ def _in_main_thread(
     now = settings_of_process()
     now["signals"]["SIGINT"] = handler
     changed = differences(before, now)
-    event.value = [event.value, changed, differences(held, held_by_process())]
+    event.value = [event.value, changed, differences(resources, resources_of_process())]
     event.value = json.loads(json.dumps(event.value, default=repr))
     event.how, event.ended = "done", time.monotonic()
     tell(event)

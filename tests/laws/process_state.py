@@ -69,7 +69,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
     return {name: (was, after[name]) for name, was in before.items() if was != after[name]}
 
 
-def held_by_process() -> dict[str, list[str]]:
+def resources_of_process() -> dict[str, list[str]]:
     """What a process has open or at work: its files by their paths, and its threads by names."""
     files: list[str] = []
     for descriptor in Path("/proc/self/fd").iterdir():
@@ -85,7 +85,7 @@ def held_by_process() -> dict[str, list[str]]:
 def grown(
     before: Mapping[str, list[str]], after: Mapping[str, list[str]], folder: Path
 ) -> dict[str, list[str]]:
-    """What a process holds more than before of `held_by_process`, and of files in a folder alone.
+    """Further resources of a process since `before`; of files, those in a folder alone.
 
     The tests before may have left some, which go at any time.
     """

@@ -6,7 +6,7 @@ from kp_batch.report.data import gather
 from kp_batch.report.notices import notices
 from kp_batch.warehouse.reader import connect
 from tests.support.oracle.history import History
-from tests.support.oracle.notices import told_by
+from tests.support.oracle.notices import expected_notices
 from tests.support.oracle.reports import Report, archive_of
 
 OF_RUNS = {"audits", "failed_run", "incomparable", "settings", "unreadable_files"}
@@ -16,7 +16,7 @@ def assert_noticed(history: History) -> None:
     with connect(history.warehouse) as connection:
         data = gather(connection)
     assert data.run is not None
-    wanted = told_by(Report(archive_of(history, data.run.finished_at)))
+    wanted = expected_notices(Report(archive_of(history, data.run.finished_at)))
     found = [
         (each.code, f"{each.sentence.partition(', but this is not a trend')[0].rstrip('.')}.")
         for each in notices(data)

@@ -5,7 +5,7 @@ import pytest
 from kp_batch.report.data import FRAMES, ReportData, gather
 from kp_batch.report.findings import findings
 from kp_batch.warehouse.reader import connect
-from tests.support.oracle.findings import assert_told, told
+from tests.support.oracle.findings import assert_findings, expected_findings
 from tests.support.oracle.history import History
 from tests.support.oracle.reports import Report, archive_of
 from tests.support.oracle.sentences import assert_answered
@@ -50,7 +50,7 @@ def assert_found(history: History) -> None:
     with connect(history.warehouse) as connection:
         for scope in data.scopes:
             found = findings(data, scope)
-            assert_told(found, told(report, scope))
+            assert_findings(found, expected_findings(report, scope))
             for finding in found:
                 assert_answered(connection, finding)
 

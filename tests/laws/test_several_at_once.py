@@ -18,7 +18,7 @@ from kp_batch.warehouse.publication import writing
 from tests.laws.actors import LIMITS, READS, Command, do, settings_of, write_archives
 from tests.laws.actors_at_once import Log, at_once, command_line, hosted
 from tests.laws.order_of_commands import assert_linear, assert_scored
-from tests.laws.process_state import differences, grown, held_by_process, settings_of_process
+from tests.laws.process_state import differences, grown, resources_of_process, settings_of_process
 from tests.support.oracle.accepted_rows import observed
 from tests.support.oracle.tables import assert_lawful
 
@@ -93,7 +93,7 @@ def test_what_is_read_and_left_is_what_some_order_of_the_commands_would_leave(
 ) -> None:
     draw, log = Draw(seed), Log()
     firsts = {on: begin(folder, on, embedder) for on, embedder in draw.embedders.items()}
-    before, held = settings_of_process(), held_by_process()
+    before, resources = settings_of_process(), resources_of_process()
 
     meet(draw, folder, log)
     for on in firsts:
@@ -107,7 +107,7 @@ def test_what_is_read_and_left_is_what_some_order_of_the_commands_would_leave(
         assert_linear(folder, on, commands, log.events)
         assert_ends_lawfully(folder, commands[0], log)
     assert differences(before, settings_of_process()) == {}
-    assert grown(held, held_by_process(), folder) == {}
+    assert grown(resources, resources_of_process(), folder) == {}
     left = {path.name.partition("_")[0] for path in (folder / "temporary").iterdir()}
     assert left <= {"torchinductor"}  # which torch makes where it is imported
 

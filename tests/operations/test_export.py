@@ -56,7 +56,7 @@ from tests.support.make.runs import config, scores
 from tests.support.make.sample import write_sample
 from tests.support.oracle.exports import distinct_ones
 from tests.support.processes.buckets import Machine
-from tests.support.processes.commands import check_signal, held, linux, working
+from tests.support.processes.commands import blocked_file, check_signal, linux, working
 from tests.support.read.folders import keep, listing, restore
 from tests.support.read.queries import ask
 
@@ -445,7 +445,7 @@ def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
     arguments = ("--warehouse", various / "warehouse", *where)
     monkeypatch.setenv("TMPDIR", str(temporary))
     with (
-        held(path) as until_read,
+        blocked_file(path) as until_read,
         working("export", *arguments, "-o", output / "a.jsonl") as process,
     ):
         until_read()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 
 SECRET, WORDS = "kp:trace:unspeakable-7", "whispered plan"
 OTHERS = [said(number, f"fix {number}", 8 + number) for number in range(4)]
-TOLD = said("", WORDS, 9, id=SECRET)
+FORGOTTEN = said("", WORDS, 9, id=SECRET)
 REJECTED = said("", f"{WORDS} again", 9, id=SECRET, confidence=7.0)
 REPLACED = said("", f"{WORDS} once", 8, id=SECRET)
 
@@ -58,11 +58,11 @@ def appear_everywhere(machine: Machine, archive: Path) -> Iterator[str]:
     path = archive / "a.jsonl"
     write_jsonl(path, [*OTHERS, REPLACED])
     rescore_and_report(config(audits=audits("FROM scores", "warn")))
-    write_jsonl(path, [*OTHERS, TOLD, REJECTED])
+    write_jsonl(path, [*OTHERS, FORGOTTEN, REJECTED])
     rescore_and_report(config(report=True))
     write_jsonl(path, [*OTHERS, REJECTED])
     yield fails(max_removed=0)
-    write_jsonl(path, [*OTHERS, TOLD, REJECTED, REPLACED])
+    write_jsonl(path, [*OTHERS, FORGOTTEN, REJECTED, REPLACED])
     yield fails(audits=audits("SELECT trace_id::INT FROM scores WHERE len(trace_id) > 12"))
     yield fails(audits=audits("SELECT (raw->'task'->>'objective')::INT FROM rejects"))
     with pytest.MonkeyPatch.context() as patch:

@@ -30,7 +30,7 @@ def alone(*traces: Any) -> list[Scored | Unscored]:
     return list(score_lines(lines(*traces), load_profiles(), NOON))
 
 
-def beside(
+def scored_next(
     folder: Path, moment: datetime, *traces: Any, **group: str | None
 ) -> list[Scored | Unscored]:
     with warehouse_cache(folder / "warehouse", moment, group) as (profiles, meet):
@@ -93,7 +93,7 @@ def test_law_with_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
     words = {"new": "fix the tests", "t3": "sum the rows"}
     traces = [said(0, text, id=name, created_at=moment.isoformat()) for name, text in words.items()]
     before = contents(tmp_path / "warehouse")
-    results = [beside(tmp_path, moment, new) for new in traces]
+    results = [scored_next(tmp_path, moment, new) for new in traces]
     assert contents(tmp_path / "warehouse") == before
     for [scored], new in zip(results, traces, strict=True):
         write_jsonl(tmp_path / "archive" / "b.jsonl", [new])  # in place of the one before
@@ -141,7 +141,7 @@ def test_law_a_trace_meets_the_cache_of_its_group(
     monkeypatch.setattr(
         Caches, "of", lambda *arguments: calls.append(arguments) or find(*arguments)
     )
-    results = beside(several, moment, *traces, host="a")
+    results = scored_next(several, moment, *traces, host="a")
     assert len(calls) == 1  # for all groups
     place = several / "archive" / "host=a" / "z.jsonl"
     for run in (slice(0, 3), slice(3, 5)):  # no trace of a run changes the cache of another one
@@ -155,9 +155,9 @@ def test_law_a_trace_meets_the_cache_of_its_group(
 def test_a_value_that_is_given_counts_before_the_traces_own(several: Path) -> None:
     moment = datetime(2026, 2, 1, tzinfo=UTC)
     new = [said(0, "fix it", id="new", agent_id=agent) for agent in ("x", "y", None)]
-    own = beside(several, moment, *new, host="a")
+    own = scored_next(several, moment, *new, host="a")
     for agent, expected in zip(("x", "y", None), own, strict=True):
-        [scored] = beside(several, moment, new[0], host="a", agent_id=agent)
+        [scored] = scored_next(several, moment, new[0], host="a", agent_id=agent)
         assert scored == replace(expected, line=1)
     assert len({str(result) for result in own}) == 3
 
@@ -166,7 +166,7 @@ def test_a_value_that_is_given_counts_before_the_traces_own(several: Path) -> No
 def test_each_of_several_traces_comes_alone_and_now_means_after_all(four: Path) -> None:
     new = said(0, "something else", id="new")
     now = datetime(2026, 1, 5, 23, tzinfo=UTC)  # of the last trace, after which these come
-    first, second = beside(four, now, new, {**new, "id": "other"})
+    first, second = scored_next(four, now, new, {**new, "id": "other"})
     assert isinstance(first, Scored)
     assert isinstance(second, Scored)
     assert first.score == second.score
@@ -272,7 +272,9 @@ def test_the_command_writes_a_line_of_json_for_each_line(
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     first = "kp-batch: 1 of 2 traces cannot be scored, the first on line 2"
     assert (done.returncode, done.stderr) == (1, f"{first}: {answers[1]['message']}\n")
-    [expected, _] = beside(four, datetime(2026, 1, 6, tzinfo=UTC), said(0, "fix it", id="new"), {})
+    [expected, _] = scored_next(
+        four, datetime(2026, 1, 6, tzinfo=UTC), said(0, "fix it", id="new"), {}
+    )
     assert isinstance(expected, Scored)
     assert (answers[0]["score"], answers[0]["line"]) == (expected.score, 1)
     assert answers[1] == {
@@ -329,7 +331,7 @@ def test_the_command_takes_the_values_that_no_trace_has(several: Path) -> None:
         (["host=", "agent_id=x"], {"host": None, "agent_id": "x"}),
     ):
         options = [word for value in values for word in ("--group", value)]
-        [expected] = beside(several, at, new, **group)
+        [expected] = scored_next(several, at, new, **group)
         assert isinstance(expected, Scored)
         answer = json.loads(invoke(*arguments, *options, "--json", stdin=text).stdout)
         assert answer["max_similarity"] == expected.max_similarity is not None

@@ -290,7 +290,9 @@ def test_law_with_a_warehouse_cells_may_be_run_again(
     assert contents(made.warehouse) == untouched
 
 
-def beside(config: RescoreConfig, new: Any, moment: datetime = NOON, **group: str | None) -> Scored:
+def scored_next(
+    config: RescoreConfig, new: Any, moment: datetime = NOON, **group: str | None
+) -> Scored:
     """What `kp-batch score` says of a trace."""
     with warehouse_cache(config.warehouse, moment, group) as (profiles, meet):
         [result] = score_lines(lines(new), profiles, moment, meet)
@@ -303,7 +305,7 @@ def test_the_first_trace_is_scored_as_the_command_scores_it(made: RescoreConfig)
     session = Session(made.warehouse)
     for name, words in zip((None, "new", "t7", "t6", "t0"), WORDS[:5], strict=True):
         new = came(name, words)
-        assert session.evaluate(new, NOON) == beside(made, new)
+        assert session.evaluate(new, NOON) == scored_next(made, new)
         session.reset()
     # Of those before, later ones meet none either.
     both = [session, Session(made.warehouse)]
@@ -321,7 +323,7 @@ def test_each_trace_meets_the_cache_of_its_group(several: RescoreConfig, host: s
         new = came(name, "fix the import", agent_id=agent)
         found = session.evaluate(new, LATER)
         assert found.max_similarity is not None
-        assert found == beside(several, new, LATER, host=host)
+        assert found == scored_next(several, new, LATER, host=host)
         session.reset()
     with pytest.raises(KpBatchError, match="which the trace lacks"):
         Session(several.warehouse)
@@ -358,11 +360,11 @@ def four(once: Path) -> Path:
 def test_what_is_published_later_does_not_come_into_a_session(four: Path) -> None:
     config = settings_of(four)
     session = Session(config.warehouse)
-    wanted = beside(config, came("new", "plan a trip"))
+    wanted = scored_next(config, came("new", "plan a trip"))
     write(four, *range(8))
     rescore_archive(config)
     assert session.evaluate(came("new", "plan a trip"), NOON) == wanted
-    assert beside(config, came("new", "plan a trip")) != wanted
+    assert scored_next(config, came("new", "plan a trip")) != wanted
 
 
 @pytest.mark.slow

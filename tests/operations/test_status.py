@@ -1,4 +1,4 @@
-"""How a warehouse fares: in words, by age, and after what is done to it."""
+"""The status of a warehouse: in words, by age, and after what is done to it."""
 
 import shutil
 from dataclasses import replace
@@ -40,7 +40,7 @@ NONE = RunCounts(
 DONE = replace(RUN.ended("done"), finished_at=AGO, counts=NONE, run_id="r")
 
 
-def fares(last: RunResult | None = DONE, success: RunResult | None = DONE, **more: Any) -> Any:
+def status_of(last: RunResult | None = DONE, success: RunResult | None = DONE, **more: Any) -> Any:
     """A warehouse whose last run ended an hour ago."""
     values: dict[str, Any] = {"warehouse": "/wh", "is_new": False, "free_bytes": 1_500_000_000}
     values |= {"age_s": 3_600.0 if success else None, "trace_age_s": None}
@@ -68,11 +68,11 @@ def fares(last: RunResult | None = DONE, success: RunResult | None = DONE, **mor
     ],
 )
 def test_the_last_run_in_words(last: RunResult | None, words: str) -> None:
-    assert status_text(fares(last), NOW).startswith(f"last run       {words}\n")
+    assert status_text(status_of(last), NOW).startswith(f"last run       {words}\n")
 
 
 def test_what_is_new_in_words() -> None:
-    assert status_text(fares(None, None, is_new=True), NOW) == (
+    assert status_text(status_of(None, None, is_new=True), NOW) == (
         "last run      no run was made yet\nlast success  none yet\n"
         "free          1.5 GB of the disk"
     )
@@ -100,13 +100,13 @@ def test_what_is_new_in_words() -> None:
     ],
 )
 def test_open_warnings_in_words(left: dict[str, Any], words: str) -> None:
-    text = status_text(fares(success=replace(DONE, **left)), NOW)
+    text = status_text(status_of(success=replace(DONE, **left)), NOW)
     assert f"\nlast success   1.0 h ago, done\nopen warnings  {words}\n" in text
 
 
 def test_a_rollback_in_words() -> None:
     undone = replace(DONE, rolled_back=RolledBack("a", "b", ()))
-    text = status_text(fares(undone, undone, brings_back=("ttl 7d (line 3)",)), NOW)
+    text = status_text(status_of(undone, undone, brings_back=("ttl 7d (line 3)",)), NOW)
     assert text.startswith("last run       rollback done 1.0 h ago")
     assert "last success   1.0 h ago, rolled back by me from run a to run b\n" in text
     assert "\nnext run       will be refused: the project would bring back what the roll" in text
@@ -114,7 +114,7 @@ def test_a_rollback_in_words() -> None:
 
 
 def test_ages_in_words() -> None:
-    text = status_text(fares(age_s=-864_000.0, trace_age_s=172_800.0), NOW)
+    text = status_text(status_of(age_s=-864_000.0, trace_age_s=172_800.0), NOW)
     assert "\nlast success   10.0 d in the future, done\n" in text
     assert "\nnewest trace   2.0 d old, of 2026-01-03 12:00 UTC\n" in text
 
@@ -152,7 +152,7 @@ DRY = "check whether the archive still receives traces, and whether runs reject 
     ],
 )
 def test_what_is_too_old(check: Any, age_s: float | None, told: str | None) -> None:
-    found = fares(age_s=age_s, trace_age_s=age_s)
+    found = status_of(age_s=age_s, trace_age_s=age_s)
     check(found, None)
     if told is None:
         check(found, timedelta(hours=26))
@@ -165,7 +165,7 @@ def test_what_is_too_old(check: Any, age_s: float | None, told: str | None) -> N
 
 @pytest.mark.parametrize("last", [None, RUN, DONE, replace(DONE, status="nothing_to_do")])
 def test_a_last_run_that_is_good_or_not_over_fails_nobody(last: RunResult | None) -> None:
-    check_last_run(fares(last))
+    check_last_run(status_of(last))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_last_run_that_is_good_or_not_over_fails_nobody(last: RunResult | None
 )
 def test_a_last_run_that_did_not_succeed_is_refused(status: Any, told: str) -> None:
     with pytest.raises(WarehouseError) as refused:
-        check_last_run(fares(replace(DONE, status=status, reason="the disk")))
+        check_last_run(status_of(replace(DONE, status=status, reason="the disk")))
     assert str(refused.value).startswith(f"the last run in /wh {told}")
 
 

@@ -60,10 +60,10 @@ def mark(folder: Path, *, is_left: bool) -> None:
 
 @dataclass(frozen=True)
 class Night:
-    """What happens before a night, its options, and what stderr's lines have, each of them."""
+    """What happens before a night, its options, and what each line of stderr has."""
 
     happens: Callable[[Path], object] = lambda _: None
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     changes: Any = None
 
 
@@ -107,7 +107,7 @@ NIGHTS: dict[str, list[Night]] = {
         AGAIN,
     ],
     "a glob that excludes nothing": [
-        Night(told=("--exclude 'x*' matches no file: a glob matches whole",), changes=NO_X),
+        Night(warnings=("--exclude 'x*' matches no file: a glob matches whole",), changes=NO_X),
         Night(changes=NO_X),
         Night(lambda folder: write(folder, "x", "x1"), changes=NO_X),
         Night(
@@ -119,7 +119,7 @@ NIGHTS: dict[str, list[Night]] = {
         # What was read and is gone is excluded all the same.
         Night(lambda folder: (folder / "archive" / "b.jsonl").unlink(), changes=NO_X),
         Night(
-            told=("--exclude 'no*.jsonl' matches no file",),
+            warnings=("--exclude 'no*.jsonl' matches no file",),
             changes={"exclude": ("x*", "no*.jsonl")},
         ),
     ],
@@ -132,7 +132,7 @@ NIGHTS: dict[str, list[Night]] = {
     ],
     "an audit that warns": [
         Night(
-            told=("settings changed: audit last new", 'audit last found 1 row: {"last":"b2"}'),
+            warnings=("settings changed: audit last new", 'audit last found 1 row: {"last":"b2"}'),
             changes={"audits": LAST},
         ),
         AGAIN,
@@ -166,12 +166,12 @@ NIGHTS: dict[str, list[Night]] = {
     ],
     "new weights of no trace": [
         Night(
-            told=("; weights of law: new", "no trace has the domain law"),
+            warnings=("; weights of law: new", "no trace has the domain law"),
             changes={"profiles": profile("law")},
         ),
         AGAIN,
         Night(
-            told=(
+            warnings=(
                 "settings changed: weights of art: new",
                 "no trace has the domain art",
                 "no trace has the domain law",
@@ -182,13 +182,13 @@ NIGHTS: dict[str, list[Night]] = {
     ],
     "settings that change, and are taken back": [
         Night(
-            told=("settings changed: cache size 1000 to 7; threshold 0.75 to 0.5; audit no",),
+            warnings=("settings changed: cache size 1000 to 7; threshold 0.75 to 0.5; audit no",),
             changes={"cache_size": 7, "threshold": 0.5, "audits": NO_ROW},
         ),
         AGAIN,
         Night(
             lambda folder: (folder / "archive" / "b.jsonl").unlink(),
-            told=("settings changed: cache size 7 to 1000; audit none gone",),
+            warnings=("settings changed: cache size 7 to 1000; audit none gone",),
             changes={"cache_size": 1000, "audits": {}},
         ),
         AGAIN,
@@ -279,8 +279,8 @@ def test_each_warning_is_shown_once_and_again_when_it_changes(
     for number, each in enumerate(NIGHTS[trouble]):
         each.happens(made)
         lines = night(made, capsys, **(each.changes or {}))
-        assert len(lines) == len(each.told), (number, lines)
-        for line, wanted in zip(lines, each.told, strict=True):
+        assert len(lines) == len(each.warnings), (number, lines)
+        for line, wanted in zip(lines, each.warnings, strict=True):
             assert wanted in line, number
 
 

@@ -255,7 +255,7 @@ def test_an_interval_beyond_0_and_1_is_seen_whole() -> None:
     wider = replace(data, **{name: getattr(data, name).with_columns(**wide) for name in OF_MEANS})
     for name in ("scores_by_domain", "scores_by_agent"):
         chart = Drawing(PANEL_OF[name], wider, ALL).chart
-        places = [place for mark in chart.of("rule") for place in mark.x if "at" not in mark.told]
+        places = [place for mark in chart.of("rule") for place in mark.x if "at" not in mark.label]
         assert (round(min(places)), round(max(places))) == (0, chart.width)
 
 
@@ -311,13 +311,13 @@ PLACED: Mapping[str, Sequence[tuple[str, Mapping[str, str], str, Sequence[str]]]
 
 
 def of_rows(
-    chart: Scene, kind: str, told: Mapping[str, str], axis: str, columns: Sequence[str]
+    chart: Scene, kind: str, label: Mapping[str, str], axis: str, columns: Sequence[str]
 ) -> list[Mark]:
     """The marks that stand for rows: no line across the chart, no field for a pointer."""
     return [
         mark
-        for mark in chart.of(kind, **told)
-        if mark.opacity and "at" not in mark.told and len(getattr(mark, axis)) == len(columns)
+        for mark in chart.of(kind, **label)
+        if mark.opacity and "at" not in mark.label and len(getattr(mark, axis)) == len(columns)
     ]
 
 
@@ -329,10 +329,10 @@ def test_each_mark_is_where_its_row_is(name: str) -> None:
     for drawing in drawings(name):
         values: dict[str, list[float]] = {"x": [], "y": []}
         places: dict[str, list[float]] = {"x": [], "y": []}
-        for kind, told, axis, columns in PLACED[name]:
+        for kind, label, axis, columns in PLACED[name]:
             known = [row for row in drawing.rows if row[columns[0]] is not None]
-            marks = of_rows(drawing.chart, kind, told, axis, columns)
-            assert len(marks) == len(known), (kind, told)
+            marks = of_rows(drawing.chart, kind, label, axis, columns)
+            assert len(marks) == len(known), (kind, label)
             for row, mark in zip(known, marks, strict=True):
                 ends = sorted(row.get(column, 0) for column in columns)
                 values[axis] += ends if axis == "x" else reversed(ends)
@@ -371,7 +371,7 @@ def test_steps_in_which_the_cache_was_warming_up_are_shaded_and_named_once() -> 
         shaded = [
             mark
             for mark in drawing.chart.of("rect")
-            if mark.opacity == 0.1 and "measure" not in mark.told
+            if mark.opacity == 0.1 and "measure" not in mark.label
         ]
         assert len(shaded) == len(warming_up)
         names = [mark.text for mark in drawing.chart.of("text")]
@@ -388,7 +388,7 @@ def test_without_novelty_the_chart_shows_only_the_score() -> None:
     steps = data.over_time.with_columns(**dict.fromkeys(names, unknown))
     chart = Drawing(PANEL_OF["scores_over_time"], replace(data, over_time=steps), ALL).chart
     assert chart.of("symbol", **SCORE)
-    told = {mark.told.get("measure") for mark in chart.marks}
+    told = {mark.label.get("measure") for mark in chart.marks}
     assert "mean novelty" not in told
 
 
@@ -405,8 +405,8 @@ def test_the_parts_of_a_change_add_up_above_and_below_zero() -> None:
     number = 0
     for drawing in drawings("mean_changes"):
         known = [row for row in drawing.rows if row.get("mix") is not None]
-        marks = [mark for mark in drawing.chart.of("rect") if mark.told.get("part") in names]
-        assert [mark.told["part"] for mark in marks] == [*names] * len(known)
+        marks = [mark for mark in drawing.chart.of("rect") if mark.label.get("part") in names]
+        assert [mark.label["part"] for mark in marks] == [*names] * len(known)
         ends: list[float] = []
         for row in known:
             above, below = (sum(max(0, sign * row[name]) for name in names) for sign in (1, -1))
@@ -439,7 +439,7 @@ def test_a_change_of_more_than_chance_is_filled_and_one_that_does_not_compare_fa
 def test_the_chosen_domain_is_opaque_and_the_others_are_faint() -> None:
     for drawing in drawings("scores_by_domain"):
         for kind in ("rect", "symbol"):
-            there = {mark.told["domain"]: mark.opacity for mark in drawing.chart.of(kind)}
+            there = {mark.label["domain"]: mark.opacity for mark in drawing.chart.of(kind)}
             for label, opacity in there.items():
                 assert opacity == (SURE if drawing.scope in {ALL, label} else FAINT)
 
@@ -472,9 +472,9 @@ def test_the_label_of_a_mark_has_the_values_of_the_table() -> None:
         titles = [column.title for column in known]
         lines = panel.table(data, scope).select(titles).rows()
         for mark in scene(drawn(panel, data, scope), as_read=True).marks:
-            told = [*mark.told.values()]
-            if told and mark.told.get("traces") != "0":  # of a step without traces
-                assert [*mark.told] == titles
+            told = [*mark.label.values()]
+            if told and mark.label.get("traces") != "0":  # of a step without traces
+                assert [*mark.label] == titles
                 assert any(all(map(is_same, told, line)) for line in lines), told
                 number += 1
     assert number

@@ -33,7 +33,7 @@ from tests.support.make.odd_scores import ODD, ODD_NAMES, make
 from tests.support.make.planted import build_catalog
 from tests.support.make.report_data import EMPTY, QUIET, under
 from tests.support.oracle.answers import ask_records, is_near
-from tests.support.oracle.findings import KINDS, assert_told, chosen, told
+from tests.support.oracle.findings import KINDS, assert_findings, chosen, expected_findings
 from tests.support.oracle.reports import Report
 from tests.support.oracle.sentences import assert_answered
 
@@ -84,7 +84,7 @@ def test_every_finding_is_one_that_plain_loops_make_and_its_question_answers(
     write(archive, folder)
     report = Report(archive.archive)
     for scope in data.scopes:
-        assert_told(findings(data, scope), told(report, scope))
+        assert_findings(findings(data, scope), expected_findings(report, scope))
     with opened(folder) as connection:
         for finding in all_of(data):
             assert_answered(connection, finding)

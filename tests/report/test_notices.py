@@ -38,7 +38,7 @@ from tests.support.oracle.notices import (
     OURS,
     PLACEHOLDER,
     REFUSED,
-    told_by,
+    expected_notices,
 )
 from tests.support.oracle.reports import Report
 
@@ -379,7 +379,7 @@ def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
 def test_what_is_noticed_of_a_drawn_archive_is_true(drawn_report: Gathered, seed: int) -> None:
     drawn, data = drawn_report(seed)
     told = notices(data)
-    wanted = [*told_by(Report(drawn.archive))]
+    wanted = [*expected_notices(Report(drawn.archive))]
     found = [notice for notice in told if notice.code not in ("incomparable", "shifted")]
     assert sorted((notice.code, notice.sentence) for notice in found) == sorted(wanted)
     assert any(notice.code == "incomparable" for notice in told) == (not _compare(drawn))
@@ -390,7 +390,7 @@ def _compare(drawn: Drawn) -> bool:
     return before["encoder_id"].keys() == last["encoder_id"].keys()
 
 
-def told_of(folder: Path, drawn: Drawn) -> list[str]:
+def sentences_of(folder: Path, drawn: Drawn) -> list[str]:
     write(drawn, folder)
     with opened(folder) as connection:
         return [notice.sentence for notice in notices(gather(connection))]
@@ -399,17 +399,17 @@ def told_of(folder: Path, drawn: Drawn) -> list[str]:
 @pytest.mark.slow
 def test_of_one_trace_and_of_none_nothing_false_is_said(folder: Path) -> None:
     one = drawn_scores.row(1, recorded_score=None)
-    assert told_of(folder, made([one], [one])) == [
+    assert sentences_of(folder, made([one], [one])) == [
         "Since the previous run: as many traces; mean score the same, median the same.",
         ALL_ACCEPTED,
     ]
-    assert told_of(folder, made([one])) == [
+    assert sentences_of(folder, made([one])) == [
         f"New domains since the previous run: {one['task_domain']}.",
         ALL_ACCEPTED,
     ]
-    assert told_of(folder, made([], [one], reasons=[["no_steps"]])) == [
+    assert sentences_of(folder, made([], [one], reasons=[["no_steps"]])) == [
         NONE_SCORED,
         f"Domains that disappeared since the previous run: {one['task_domain']}.",
         f"{REFUSED}no_steps 1.",
     ]
-    assert told_of(folder, made([])) == [NONE_SCORED, ALL_ACCEPTED]
+    assert sentences_of(folder, made([])) == [NONE_SCORED, ALL_ACCEPTED]

@@ -147,7 +147,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[ReportData, pl.Da
     return data, scores
 
 
-def told_of(data: ReportData) -> Any:
+def expected_contents(data: ReportData) -> Any:
     """The numbers, findings and notices, which every form has."""
     names = [(scope, None if scope == ALL else scope) for scope in data.scopes]
     return {
@@ -199,7 +199,7 @@ def test_markdown_says_the_numbers_and_sentences(
 ) -> None:
     monkeypatch.setattr(module, "OF_A_DOMAIN", most)
     data = planted[0] if seed is None else drawn_report(seed)[1]
-    told, shown = told_of(data), rendered(markdown(data))
+    told, shown = expected_contents(data), rendered(markdown(data))
     of_all, *of_domains = told["scopes"]
     warnings = [notice["sentence"] for notice in told["notices"] if notice["is_warning"]]
     notes = [notice["sentence"] for notice in told["notices"] if not notice["is_warning"]]
@@ -248,7 +248,7 @@ def test_the_page_says_what_markdown_says(tmp_path: Path) -> None:
     (tmp_path / "archive" / "broken.parquet").write_bytes(b"PAR1 and no more")
     rescore_archive(config)
     with connect(warehouse) as connection:
-        told = told_of(gather(connection))
+        told = expected_contents(gather(connection))
     text = report(warehouse, "html")
     head, main = text.split("<main>")
     *scopes, rest = re.split(r'<div data-scope="|<section class="notices">', main)[1:]

@@ -27,23 +27,23 @@ class Disk:
     syncs: int = 0
     contents: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
     names: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
-    held: list[int] = field(default_factory=list[int])  # descriptors: no inode is another's later
+    fds: list[int] = field(default_factory=list[int])  # open: no inode is another's later
 
     def keep(self, path: Path | int) -> None:
         """Write a file's content, or a folder's names, onto the disk."""
-        self.held.append(os.open(path, os.O_RDONLY) if isinstance(path, Path) else os.dup(path))
-        status = os.fstat(self.held[-1])
+        self.fds.append(os.open(path, os.O_RDONLY) if isinstance(path, Path) else os.dup(path))
+        status = os.fstat(self.fds[-1])
         if stat.S_ISDIR(status.st_mode):
-            folder = self.held[-1]
+            folder = self.fds[-1]
             with os.scandir(folder) as entries:
                 found = {each: each.inode() for each in entries}
             self.names[status.st_ino] = {each.name: inode for each, inode in found.items()}
             for each, inode in found.items():
                 if each.is_dir() and inode not in self.names:  # it may be removed later
-                    self.held.append(os.open(each.name, os.O_RDONLY, dir_fd=folder))
+                    self.fds.append(os.open(each.name, os.O_RDONLY, dir_fd=folder))
                     self.names[inode] = {}
         else:
-            self.contents[status.st_ino] = Path(f"/proc/self/fd/{self.held[-1]}").read_bytes()
+            self.contents[status.st_ino] = Path(f"/proc/self/fd/{self.fds[-1]}").read_bytes()
 
     def keep_all(self) -> None:
         """Write all of the folder onto the disk."""
@@ -89,5 +89,5 @@ def disk_of(root: Path) -> Generator[Disk]:
         with patch.object(os, "fsync", fsync):
             yield disk
     finally:
-        for descriptor in disk.held:
+        for descriptor in disk.fds:
             os.close(descriptor)

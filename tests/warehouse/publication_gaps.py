@@ -26,7 +26,7 @@ def die() -> None:
 
 def hold() -> None:
     """Say so, and wait to be killed by who reads it."""
-    print("held", flush=True)  # noqa: T201
+    print("ready", flush=True)  # noqa: T201
     sys.stdin.read()
 
 

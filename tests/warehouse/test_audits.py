@@ -153,7 +153,7 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
 def test_an_error_is_reported_each_time_unless_it_is_allowed(
     night: Night, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def told(*rows: dict[str, Any], **changes: Any) -> list[str]:
+    def new_warnings(*rows: dict[str, Any], **changes: Any) -> list[str]:
         """The warnings that a run with --quiet shows."""
         caplog.clear()
         with suppress(AuditError):
@@ -162,9 +162,9 @@ def test_an_error_is_reported_each_time_unless_it_is_allowed(
         return [record.getMessage() for record in shown if not record.__dict__["repeated"]]
 
     failing = errors(last="SELECT max(trace_id) AS last FROM scores")
-    told(trace(id="a"), audits=failing, allow_audit=("last",))
-    assert told(allow_audit=("last",)) == []
-    assert told() == told() == ['audit last found 1 row: {"last":"a"}']
+    new_warnings(trace(id="a"), audits=failing, allow_audit=("last",))
+    assert new_warnings(allow_audit=("last",)) == []
+    assert new_warnings() == new_warnings() == ['audit last found 1 row: {"last":"a"}']
 
 
 def test_traces_of_the_future_are_reported_once(

@@ -127,7 +127,7 @@ HOLD = """
 import duckdb, sys
 connection = duckdb.connect(sys.argv[1])
 connection.execute("CREATE TABLE mine AS SELECT 1")
-print("held", flush=True)
+print("ready", flush=True)
 sys.stdin.read()
 """
 

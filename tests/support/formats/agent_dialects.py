@@ -1,4 +1,4 @@
-"""How makers tell the steps of `agent_runs` in spans of OpenTelemetry: attributes, and events."""
+"""How makers record the steps of `agent_runs` in spans of OpenTelemetry: attributes, and events."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from tests.support.formats.agent_runs import Step
 
 Row = dict[str, Any]
-Told = tuple[Row, list[tuple[str, Row]]]  # a span's attributes, and its events by their names
+# A span's attributes, and its events by their names.
+SpanContent = tuple[Row, list[tuple[str, Row]]]
 
 
 def _calls(message: Row) -> list[tuple[str, str, str]]:
@@ -24,13 +25,13 @@ def _run(step: "Step") -> Row:
     return {"gen_ai.operation.name": operation, **tool}
 
 
-def _retrieved(step: "Step") -> Told:
+def _retrieved(step: "Step") -> SpanContent:
     """A retriever, for which none of these has a span of its own kind."""
     query = {"gen_ai.retrieval.query.text": json.dumps(step.given)}
     return {**_run(step), **query, "gen_ai.retrieval.documents": step.answer}, []
 
 
-def ai_sdk(step: "Step") -> Told:
+def ai_sdk(step: "Step") -> SpanContent:
     """As Vercel's AI SDK does up to 6."""
     if step.kind == "agent":
         return {"ai.operationId": "ai.generateText", "ai.telemetry.functionId": step.name}, []
@@ -64,7 +65,7 @@ def _model_message(message: Row) -> Row:
     return {"role": message["role"], "content": parts}
 
 
-def openllmetry(step: "Step") -> Told:
+def openllmetry(step: "Step") -> SpanContent:
     """As OpenLLMetry does, before it had messages in one attribute."""
     if step.kind == "agent":
         told = {"traceloop.span.kind": "agent", "traceloop.entity.name": step.name}
@@ -95,7 +96,7 @@ def _numbered(prefix: str, messages: list[Row]) -> Row:
     return told
 
 
-def strands(step: "Step") -> Told:
+def strands(step: "Step") -> SpanContent:
     """As Strands does, in events of blocks."""
     system = {"gen_ai.system": "strands-agents"}
     if step.kind == "agent":
@@ -129,7 +130,7 @@ def _blocks(message: Row) -> list[Row]:
     return [text, *calls]
 
 
-def pydantic_ai(step: "Step") -> Told:
+def pydantic_ai(step: "Step") -> SpanContent:
     """As Pydantic AI does up to 0.8."""
     if step.kind == "agent":
         return {"agent_name": step.name, "model_name": "gpt-x"}, []
@@ -154,7 +155,7 @@ def _event(message: Row) -> Row:
     return message
 
 
-def adk(step: "Step") -> Told:
+def adk(step: "Step") -> SpanContent:
     """As Google's Agent Development Kit 1 does."""
     if step.kind == "agent":
         return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": step.name}, []
@@ -183,7 +184,7 @@ def _content(message: Row) -> Row:
     return {"role": role, "parts": [{"text": message["content"]}, *calls]}
 
 
-def langsmith_exporter(step: "Step") -> Told:
+def langsmith_exporter(step: "Step") -> SpanContent:
     """As LangSmith's exporter does, whose agents are chains."""
     kind = {"agent": "chain", "model": "llm"}.get(step.kind, step.kind)
     operations = {"llm": "chat", "tool": "execute_tool", "retriever": "embeddings"}
@@ -198,7 +199,7 @@ def langsmith_exporter(step: "Step") -> Told:
     return told | {x: None if y is None else json.dumps(y) for x, y in payloads.items()}, []
 
 
-def mlflow(step: "Step") -> Told:
+def mlflow(step: "Step") -> SpanContent:
     """As MLflow's exporter does, each attribute as JSON."""
     given, answer = step.given, step.answer
     if step.kind == "model":
@@ -214,7 +215,7 @@ def mlflow(step: "Step") -> Told:
     return {name: json.dumps(each) for name, each in told.items() if each is not None}, []
 
 
-DIALECTS: Mapping[str, Callable[["Step"], Told]] = {
+DIALECTS: Mapping[str, Callable[["Step"], SpanContent]] = {
     "otlp of the AI SDK": ai_sdk,
     "otlp of OpenLLMetry": openllmetry,
     "otlp of Strands": strands,

@@ -55,19 +55,19 @@ def usual(system: str) -> Mapping[str, tuple[Files, Outcome]]:
     files = {name: files_of(system, run) for name, run in runs_of(system).items()}
     if system in REAL:
         files["real sessions"] = _read(GOLDEN / "imports" / format_of(system))
-    return {name: (each, told(system, each)) for name, each in files.items()}
+    return {name: (each, outcome_of_files(system, each)) for name, each in files.items()}
 
 
-def told(system: str, files: Files) -> Outcome:
-    """What files come to: the objective and the steps of each trace, and what is refused."""
+def outcome_of_files(system: str, files: Files) -> Outcome:
+    """The objective and the steps of each trace in some files, and what is refused."""
     with TemporaryDirectory() as folder:
         for name, rows in files.items():
             _write(Path(folder) / name, rows)
         return _come_to(system, Path(folder))
 
 
-def told_of(system: str, run: Sequence[Step]) -> Outcome:
-    """What a run comes to that a system tells; likewise."""
+def outcome_of_run(system: str, run: Sequence[Step]) -> Outcome:
+    """The same for a run that a system records."""
     with TemporaryDirectory() as folder:
         WRITERS[system](Path(folder) / "in", run)
         return _come_to(system, Path(folder))

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from tests.support.formats.agent_dialects import DIALECTS, Row, Told
+from tests.support.formats.agent_dialects import DIALECTS, Row, SpanContent
 from tests.support.formats.agent_dialects import mlflow as _mlflow
 
 START = datetime(2026, 8, 3, 9, tzinfo=UTC)
@@ -141,7 +141,9 @@ def _message(message: Row) -> Row:
 
 
 def otlp(
-    folder: Path, run: Sequence[Step], told: Callable[[Step], Told] = lambda x: (_genai(x), [])
+    folder: Path,
+    run: Sequence[Step],
+    told: Callable[[Step], SpanContent] = lambda x: (_genai(x), []),
 ) -> None:
     """As OTLP JSON, a span a line, in the conventions of OpenTelemetry, or as a maker tells it."""
     lines: list[object] = []

@@ -21,7 +21,7 @@ from tests.support.formats.agent_runs import OF_AGENTS, RUNS, SYSTEMS, TELLING
 from tests.support.formats.kits import KITS
 from tests.support.imports.drafting import always, drafted
 
-TOLD = GOLDEN / "imports.json"
+DIGESTS = GOLDEN / "imports.json"
 _RULES = always(recovery="after_tool_error")
 _OTHER_RULES = {
     "knowledgepulse": load_rules(None, {}),
@@ -69,13 +69,13 @@ def digests() -> dict[str, str]:
 
 def main() -> None:
     """Write them."""
-    before = json.loads(TOLD.read_text("utf-8")) if TOLD.exists() else {"traces": {}}
+    before = json.loads(DIGESTS.read_text("utf-8")) if DIGESTS.exists() else {"traces": {}}
     now = digests()
     changed = [name for name, old in before["traces"].items() if now.get(name, old) != old]
     if changed and before["importer"] == IMPORTER:
         sys.exit(f"raise IMPORTER first: other traces than before from {'; '.join(changed)}")
     content = {"importer": IMPORTER, "traces": now}
-    TOLD.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    DIGESTS.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -147,10 +147,12 @@ def _read(
 def transcript(trace: TraceDraft | Row) -> list[tuple[object, ...]]:
     """Its steps: the type of each, then the tool, the content and the input that it has."""
     steps = trace.steps if isinstance(trace, TraceDraft) else trace["steps"]
-    return [(step["type"], *(each for each in _told(step) if each is not None)) for step in steps]
+    return [
+        (step["type"], *(each for each in _step_values(step) if each is not None)) for step in steps
+    ]
 
 
-def _told(step: Mapping[str, Any]) -> Iterator[object]:
+def _step_values(step: Mapping[str, Any]) -> Iterator[object]:
     tool = step["tool"]
     if tool:
         server = tool["mcp_server"]

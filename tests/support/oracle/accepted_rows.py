@@ -131,20 +131,20 @@ def counted(
     """
     rows = [row for row in _rows(files) if row.trace_id not in forgotten]
 
-    def standing(row: Row) -> int:
+    def rank(row: Row) -> int:
         if files[row.source_file].status == "read":
             return 2
         return int(published.get(row.value["id"]) == _content(row.value))
 
-    faultless = sorted((row for row in rows if not row.reasons), key=standing)
+    faultless = sorted((row for row in rows if not row.reasons), key=rank)
     last = {row.trace_id: row for row in faultless}
-    accepted = [row for row in last.values() if standing(row)]
-    others = [row for row in faultless if last[row.trace_id] is not row or not standing(row)]
+    accepted = [row for row in last.values() if rank(row)]
+    others = [row for row in faultless if last[row.trace_id] is not row or not rank(row)]
     superseded = [
-        replace(row, reasons=("superseded",), later=now.place if standing(now) else None)
+        replace(row, reasons=("superseded",), later=now.place if rank(now) else None)
         for row in others
         for now in [last[row.trace_id]]
-        if not standing(now) or _content(row.value) != _content(now.value)
+        if not rank(now) or _content(row.value) != _content(now.value)
     ]
     unreadable = [
         Row(path, None, reasons=(each.fault,)) for path, each in files.items() if each.fault

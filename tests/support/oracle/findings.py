@@ -23,8 +23,8 @@ MATTERS = 0.005
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a finding tells: numbers by the columns of its question."""
+class ExpectedFinding:
+    """The content of a finding: numbers by the columns of its question."""
 
     traces: int
     effect: float
@@ -59,12 +59,12 @@ def domain_changes(report: Report) -> Sequence[Row]:
     return report.domain_changes()
 
 
-def mean_change(report: Report, scope: str) -> Iterator[Told]:
+def mean_change(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     if scope != ALL or len(report.labels) == 1:
         return
     for row in _recent(report, changes(report)):
         if row["mix"] is not None and row["p_value"] <= 0.05 / 4:
-            yield Told(row["traces"], abs(row["change"]), _numbers_of(row, *PARTS))
+            yield ExpectedFinding(row["traces"], abs(row["change"]), _numbers_of(row, *PARTS))
 
 
 # What differences are made of is as the questions have it, whose oracle is `measures`.
@@ -96,7 +96,7 @@ def _compares(row: Row) -> bool:
     )
 
 
-def domain_moved(report: Report, scope: str) -> Iterator[Told]:
+def domain_moved(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     of_all = {row["begins"]: row for row in changes(report) if _compares(row)}
     moved = [r["begins"] for r in _recent(report, changes(report)) if r["p_value"] <= 0.05 / 4]
     for row in _recent(report, domain_changes(report)):
@@ -108,10 +108,10 @@ def domain_moved(report: Report, scope: str) -> Iterator[Told]:
             numbers |= {"change_of_all": hidden["change"], **{name: hidden[name] for name in PARTS}}
             if row["begins"] in moved and hidden["change"] * row["change"] < 0:
                 about = max(row, hidden, key=lambda each: each["traces"] * abs(each["change"]))
-        yield Told(about["traces"], abs(about["change"]), numbers)
+        yield ExpectedFinding(about["traces"], abs(about["change"]), numbers)
 
 
-def driver(report: Report, scope: str) -> Iterator[Told]:
+def driver(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     for label in labels(report, scope):
         rows = report.scopes[label]
         scores = [row["score"] for row in rows]
@@ -126,14 +126,14 @@ def driver(report: Report, scope: str) -> Iterator[Told]:
             numbers = _numbers_of_part(first)
             if second["share_of_variance"] >= 0.15:
                 numbers |= {f"second_{key}": n for key, n in _numbers_of_part(second).items()}
-            yield Told(len(rows), deviation * min(share, 1), numbers)
+            yield ExpectedFinding(len(rows), deviation * min(share, 1), numbers)
 
 
 def _numbers_of_part(part: Row) -> dict[str, Any]:
     return {name: part[name] for name in ("part", "weight", "share_of_variance")}
 
 
-def override(report: Report, scope: str) -> Iterator[Told]:
+def override(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     rows, totals = report.scopes[scope], dict[str, list[float]]()
     for row in rows:
         after = effects(row, row["composite"])
@@ -153,10 +153,10 @@ def override(report: Report, scope: str) -> Iterator[Told]:
         second = math.fsum(totals[ranked[1]]) / len(rows) if ranked[1:] else 0.0
         if abs(second) >= 0.0005:
             numbers["second_effect_on_mean"] = second
-        yield Told(len(own), abs(middle), numbers)
+        yield ExpectedFinding(len(own), abs(middle), numbers)
 
 
-def ranking(report: Report, scope: str) -> Iterator[Told]:
+def ranking(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     of_labels = {label: _by_agent(report.scopes[label]) for label in labels(report, scope)}
     compared = {label: agents for label, agents in of_labels.items() if len(agents) >= 8}
     for agents in compared.values():
@@ -177,7 +177,9 @@ def ranking(report: Report, scope: str) -> Iterator[Told]:
             continue
         middle = math.fsum(row["score"] for row in rows) / len(rows)
         off = math.fsum(row["traces"] * abs(row["mean"] - middle) for row in found) / len(rows)
-        yield Told(len(rows), off, {"agents": len(agents), "tools": tools, "success": success})
+        yield ExpectedFinding(
+            len(rows), off, {"agents": len(agents), "tools": tools, "success": success}
+        )
 
 
 def _most_tied(*sides: Sequence[float]) -> int:
@@ -188,8 +190,8 @@ def _by_agent(rows: Sequence[Row]) -> dict[Any, list[Row]]:
     return grouped((row for row in rows if row["agent_id"] is not None), itemgetter("agent_id"))
 
 
-def _paired(column: str) -> Callable[[Report, str], Iterator[Told]]:
-    def tell(report: Report, scope: str) -> Iterator[Told]:
+def _paired(column: str) -> Callable[[Report, str], Iterator[ExpectedFinding]]:
+    def findings_of(report: Report, scope: str) -> Iterator[ExpectedFinding]:
         found = [
             row
             for label in labels(report, scope)
@@ -204,12 +206,12 @@ def _paired(column: str) -> Callable[[Report, str], Iterator[Told]]:
                 ends = [f"{name}_{end}" for name in ("score", "success") for end in ("low", "high")]
                 names = ("unit", "traces", "tasks", "score_difference", "success_difference", *ends)
                 numbers = {name: row[name] for name in names}
-                yield Told(row["traces"], abs(difference), numbers)
+                yield ExpectedFinding(row["traces"], abs(difference), numbers)
 
-    return tell
+    return findings_of
 
 
-def confidence(report: Report, scope: str) -> Iterator[Told]:
+def confidence(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     agents = [
         (label, agent, found, effective(rows))
         for label in labels(report, scope)
@@ -232,7 +234,7 @@ def confidence(report: Report, scope: str) -> Iterator[Told]:
                 "overconfidence_high": high,
             }
             weight = mean([row["weights"][3] for row in report.scopes[label]]) or 0
-            yield Told(found["traces"], abs(over) * weight, numbers)
+            yield ExpectedFinding(found["traces"], abs(over) * weight, numbers)
 
 
 def _is_of_outcomes(rows: Sequence[Row]) -> bool:
@@ -244,7 +246,7 @@ def _is_of_outcomes(rows: Sequence[Row]) -> bool:
     return len(rows) >= 30 and bool(fails and succeeds) and max(fails) < min(succeeds)
 
 
-def success(report: Report, scope: str) -> Iterator[Told]:
+def success(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     """The lower bin that succeeds most beyond a higher one, if their intervals are apart."""
     of_labels = {label: _tenths(report.scopes[label]) for label in labels(report, scope)}
     among = sum(len(found) * (len(found) - 1) // 2 for found in of_labels.values())
@@ -269,7 +271,7 @@ def success(report: Report, scope: str) -> Iterator[Told]:
             f"{side}_{name}": found[place][name] for side, place in sides.items() for name in names
         } | {f"{side}_least": place / 10 for side, place in sides.items()}
         low, high = (found[place] for place in sides.values())
-        yield Told(low["traces"], high["mean"] - low["mean"], numbers)
+        yield ExpectedFinding(low["traces"], high["mean"] - low["mean"], numbers)
 
 
 def _tenths(rows: Sequence[Row]) -> dict[int, Row]:
@@ -283,7 +285,7 @@ def _tenths(rows: Sequence[Row]) -> dict[int, Row]:
     return {p: row for p, row in sorted(found.items()) if row["success_low"] is not None}
 
 
-def cache_warming_up(report: Report, scope: str) -> Iterator[Told]:
+def cache_warming_up(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     rows = report.scopes[scope]
     warming_up = [row["novelty"] for row in rows if row["cache_warming_up"]]
     others = [row["novelty"] for row in rows if not row["cache_warming_up"]]
@@ -297,22 +299,22 @@ def cache_warming_up(report: Report, scope: str) -> Iterator[Told]:
         "share": len(warming_up) / len(rows),
     }
     effect = 0 if after is None else (novel - after) * _weight_of_novelty(rows)
-    yield Told(len(warming_up), effect, numbers)
+    yield ExpectedFinding(len(warming_up), effect, numbers)
 
 
 def _weight_of_novelty(rows: Sequence[Row]) -> float:
     return mean([row["weights"][1] for row in rows]) or 0
 
 
-def near_repeats(report: Report, scope: str) -> Iterator[Told]:
+def near_repeats(report: Report, scope: str) -> Iterator[ExpectedFinding]:
     rows = report.scopes[scope]
     number = sum((row["max_similarity"] or 0) >= 0.95 for row in rows)
     if len(rows) >= 30 and number >= 0.1 * len(rows):
         effect = (mean([row["novelty"] for row in rows]) or 0) * _weight_of_novelty(rows)
-        yield Told(number, effect, {"near_repeats": number / len(rows)})
+        yield ExpectedFinding(number, effect, {"near_repeats": number / len(rows)})
 
 
-KINDS: Sequence[Mapping[str, Callable[[Report, str], Iterator[Told]]]] = (
+KINDS: Sequence[Mapping[str, Callable[[Report, str], Iterator[ExpectedFinding]]]] = (
     MappingProxyType({"mean_change": mean_change, "domain_moved": domain_moved}),
     MappingProxyType(
         {
@@ -334,16 +336,18 @@ KINDS: Sequence[Mapping[str, Callable[[Report, str], Iterator[Told]]]] = (
 )
 
 
-def told(report: Report, scope: str) -> dict[str, list[Told]]:
-    """All that may be told of a scope, by code: of each the most weight first."""
+def expected_findings(report: Report, scope: str) -> dict[str, list[ExpectedFinding]]:
+    """All findings that a scope may have, by code: of each the most weight first."""
     if scope == report.others:
         return {}
-    found = {code: [*tell(report, scope)] for kind in KINDS for code, tell in kind.items()}
+    found = {
+        code: [*findings_of(report, scope)] for kind in KINDS for code, findings_of in kind.items()
+    }
     return {code: sorted(own, key=lambda each: -each.weight) for code, own in found.items() if own}
 
 
 def chosen(weights: Mapping[str, float]) -> list[str]:
-    """The codes that are told, of these with the weights of their heaviest.
+    """The codes that are shown, of these with the weights of their heaviest.
 
     One after the other the heaviest of a kind that has none yet, then the heaviest of any; five.
     """
@@ -358,7 +362,9 @@ def chosen(weights: Mapping[str, float]) -> list[str]:
     return sorted(picked, key=lambda code: (code not in changes, -weights[code]))
 
 
-def assert_told(found: Sequence[Finding], wanted: Mapping[str, Sequence[Told]]) -> None:
+def assert_findings(
+    found: Sequence[Finding], wanted: Mapping[str, Sequence[ExpectedFinding]]
+) -> None:
     """The most of each kind, at most five: what changed first, then the heaviest."""
     order = chosen({code: own[0].weight for code, own in wanted.items()})
     assert sorted(finding.code for finding in found) == sorted(order)
@@ -370,7 +376,7 @@ def assert_told(found: Sequence[Finding], wanted: Mapping[str, Sequence[Told]]) 
         assert any(is_same(finding, each) for each in alike), (finding, alike)
 
 
-def is_same(finding: Finding, wanted: Told) -> bool:
+def is_same(finding: Finding, wanted: ExpectedFinding) -> bool:
     numbers = {name: n for name, n in finding.numbers.items() if not name.startswith(MADE_OF)}
     of_loops = wanted.numbers
     return (

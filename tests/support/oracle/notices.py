@@ -16,7 +16,7 @@ FAR_OFF = (
 )
 
 
-def told_by(report: Report) -> Iterator[tuple[str, str]]:
+def expected_notices(report: Report) -> Iterator[tuple[str, str]]:
     """The code and the text of each sentence, in any order."""
     yield from _of_rows(report)
     yield from _since_the_previous_run(report)

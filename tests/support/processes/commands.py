@@ -97,7 +97,7 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
 
 
 @contextmanager
-def held(file: Path) -> Generator[Callable[[], None]]:
+def blocked_file(file: Path) -> Generator[Callable[[], None]]:
     """A file that others wait for when they open it; gives what waits until somebody does."""
     waiting: list[int] = []
     before = signal.signal(signal.SIGIO, lambda number, _: waiting.append(number))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def holding(script: str, path: Path) -> Generator[subprocess.Popen[str]]:
-    """Run a script that prints "held" once it holds `path`, and reads its stdin to the end."""
+    """Run a script that prints "ready" once it has locked `path`, and reads its stdin to the end."""
     with subprocess.Popen(
         [sys.executable, "-c", script, str(path)],
         stdin=subprocess.PIPE,
@@ -17,7 +17,7 @@ def holding(script: str, path: Path) -> Generator[subprocess.Popen[str]]:
         text=True,
     ) as process:
         assert process.stdout
-        assert process.stdout.readline() == "held\n"
+        assert process.stdout.readline() == "ready\n"
         yield process
         process.kill()
 
@@ -27,6 +27,6 @@ import sys
 from pathlib import Path
 from kp_batch.warehouse.lock import locked
 with locked(Path(sys.argv[1]), wait=False):
-    print("held", flush=True)
+    print("ready", flush=True)
     sys.stdin.read()
 """

@@ -31,7 +31,7 @@ class Mark:
     fill_opacity: float
     fill: str | None
     text: str | None
-    told: dict[str, str]  # to who cannot see it
+    label: dict[str, str]  # what its text for screen readers says, by column
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Scene:
     height: float
     marks: list[Mark]
 
-    def of(self, kind: str, **told: str) -> list[Mark]:
+    def of(self, kind: str, **label: str) -> list[Mark]:
         """Its marks of a kind that tell this."""
         return [
             mark
             for mark in self.marks
-            if mark.kind == kind and all(mark.told.get(name) == told[name] for name in told)
+            if mark.kind == kind and all(mark.label.get(name) == label[name] for name in label)
         ]
 
 
@@ -87,9 +87,9 @@ def _mark(kind: str, item: dict[str, Any]) -> Mark:
         for axis in "xy"
     )
     parts = (part.partition(": ") for part in item.get("description", "").split("; "))
-    told = {name: value for name, _, value in parts if name}
+    label = {name: value for name, _, value in parts if name}
     opacity, filled = item.get("opacity", 1), item.get("fillOpacity", 1)
-    return Mark(kind, x, y, opacity, filled, item.get("fill"), item.get("text"), told)
+    return Mark(kind, x, y, opacity, filled, item.get("fill"), item.get("text"), label)
 
 
 def off_line(values: Sequence[float], places: Sequence[float]) -> float:

@@ -33,13 +33,13 @@ class MemoryStore(Store):
 
     Args:
         url: of the bucket.
-        held: the objects, by their paths.
+        contents: of the objects, by their paths.
         turn: called before each request; returns what becomes of it: it is refused, its answer is
             lost, its answer is lost and it is tried again, its writer is killed before or after it,
             or nothing special.
     """
 
-    held: dict[str, bytes]
+    contents: dict[str, bytes]
     turn: Callable[[], str | None]
 
     def _asked(self, answer: Callable[[], Any]) -> Any:
@@ -56,24 +56,24 @@ class MemoryStore(Store):
         return self._asked(answer) if fault == "again" else result
 
     def _object(self, path: str) -> Object:
-        content = self.held[path]
+        content = self.contents[path]
         return Object(path, len(content), 0, md5(content, usedforsecurity=False).hexdigest())
 
     def objects(self, below: str = "") -> Iterator[Object]:
         assert not below
         last = ""
-        while page := self._asked(lambda: [x for x in sorted(self.held) if x > last][:_PAGE]):  # noqa: B023
-            yield from [self._object(path) for path in page if path in self.held]
+        while page := self._asked(lambda: [x for x in sorted(self.contents) if x > last][:_PAGE]):  # noqa: B023
+            yield from [self._object(path) for path in page if path in self.contents]
             last = page[-1]
 
     def head(self, path: str = "") -> Object | None:
-        return self._asked(lambda: self._object(path) if path in self.held else None)
+        return self._asked(lambda: self._object(path) if path in self.contents else None)
 
     def read(self, path: str) -> tuple[bytes, Object]:
         def answer() -> tuple[bytes, Object]:
-            if path not in self.held:
+            if path not in self.contents:
                 raise FileNotFoundError(path)
-            return self.held[path], self._object(path)
+            return self.contents[path], self._object(path)
 
         return self._asked(answer)
 
@@ -82,19 +82,19 @@ class MemoryStore(Store):
 
     def put_once(self, path: str, content: bytes | Path, condition: Any) -> str:
         def answer() -> str:
-            there = self._object(path).etag if path in self.held else None
+            there = self._object(path).etag if path in self.contents else None
             if condition == "create" and there is not None:
                 raise ConflictError(path)
             if isinstance(condition, dict) and condition["e_tag"].strip('"') != there:
                 raise ConflictError(path)
-            self.held[path] = content.read_bytes() if isinstance(content, Path) else content
+            self.contents[path] = content.read_bytes() if isinstance(content, Path) else content
             return self._object(path).etag
 
         return self._asked(answer)
 
     def delete(self, paths: Sequence[str]) -> None:
         if paths:
-            self._asked(lambda: [self.held.pop(path, None) for path in paths])
+            self._asked(lambda: [self.contents.pop(path, None) for path in paths])
 
 
 class Turns:

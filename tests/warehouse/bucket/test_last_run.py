@@ -1,4 +1,4 @@
-"""How the last run on a warehouse in a bucket ended, as every machine is told."""
+"""How the last run on a warehouse in a bucket ended, as every machine sees it."""
 
 import json
 import os
@@ -57,11 +57,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     plain = {name: getattr(Store, name) for name in ("read", "write")}
     for verb in ("read", "write"):
 
-        def told(self: Store, path: str, *args: Any, _verb: str = verb, **how: Any) -> Any:
+        def recorded(self: Store, path: str, *args: Any, _verb: str = verb, **how: Any) -> Any:
             asked.append(f"{_verb} {path}")
             return plain[_verb](self, path, *args, **how)
 
-        monkeypatch.setattr(Store, verb, told)
+        monkeypatch.setattr(Store, verb, recorded)
     yield asked
     monkeypatch.undo()
 

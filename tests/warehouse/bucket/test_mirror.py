@@ -691,7 +691,7 @@ def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
 
     def replaced(store: MemoryStore) -> Iterator[Object]:
         objects = [*listed(store)]
-        store.held["report.html"] = b"newer"
+        store.contents["report.html"] = b"newer"
         return iter(objects)
 
     monkeypatch.setattr(MemoryStore, "objects", replaced)
