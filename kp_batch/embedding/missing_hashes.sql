@@ -1,5 +1,5 @@
--- The wanted hashes that have no vector.
--- Given: the stream stored, wanted (a relation), and the variable path.
+-- Finds the wanted hashes that have no vector.
+-- Given: stored (a stream), wanted (a relation), and the variable path.
 COPY (
     SELECT wanted.text_hash
     FROM stored

@@ -1,4 +1,4 @@
--- The wanted rows whose vectors have some hashes, each with the other columns of its hash.
+-- Finds the wanted rows whose vectors have these hashes, with the other columns of each hash.
 -- Given: wanted and hashes (relations), and the variable path.
 COPY (
     SELECT DISTINCT *

@@ -1,6 +1,6 @@
--- The places of vectors, by position; of a hash in several chunks, the first. The row groups suit
--- the spans of a replay, which read slices.
--- Given: the stream stored, wanted (a relation), and the variables chunks (names) and path.
+-- Finds the place of each vector, by position. If several chunks have a hash, the first one counts.
+-- The row groups are small, because a span of a replay reads a slice.
+-- Given: stored (a stream), wanted (a relation), and the variables chunks (names) and path.
 COPY (
     SELECT
         (getvariable('chunks')::VARCHAR[])[1 + (place >> 32)] AS chunk,

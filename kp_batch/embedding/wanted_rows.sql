@@ -1,4 +1,4 @@
--- The rows of each file whose hashes are wanted; of a hash in several files, the first.
+-- Finds the rows of each file whose hashes are wanted. If several files have a hash, the first one counts.
 -- Given: stored (a stream), key (its column of hashes), and wanted (a relation).
 SELECT
     place >> 32 AS file,

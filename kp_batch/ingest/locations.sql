@@ -1,6 +1,6 @@
--- The locations in the archive of some traces as they were scored, in the order in which its files are
--- read. Where the row is not known any more, it is beyond all rows.
--- Given, in SQL: wanted (rows with trace_id, source_file and content_hash), and the rows of the tables
+-- Finds where the archive has the scored content of some traces, in the order in which its files are read.
+-- A row that is no longer known gets the greatest possible number.
+-- Given, as SQL: wanted (rows with trace_id, source_file and content_hash), and the rows of the tables
 -- files and facts.
 SELECT wanted.*, coalesce(max(facts."row"), 9223372036854775807) AS "row"
 FROM $wanted AS wanted

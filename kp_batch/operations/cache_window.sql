@@ -1,7 +1,9 @@
--- The traces in the caches of some groups at a moment, by group and time, the oldest first.
--- Given: scores (SQL for the rows of the days that count), the table cache_groups, and the variables moment,
--- before (of the traces of that moment, those whose ids come before this one; null: all), since (older ones
--- have expired; null: none) and size (of each cache).
+-- Lists the traces in the caches of some groups at a moment, by group and time, the oldest first.
+-- Given: scores (SQL for the rows of the days that count), the table cache_groups, and the variables:
+-- - moment;
+-- - before: traces of that very moment count if their ids come before this one (null: all of them count);
+-- - since: traces up to this time have expired (null: none has);
+-- - size: of each cache.
 CREATE OR REPLACE TEMP TABLE cache_window AS
 SELECT row_number() OVER (ORDER BY cache_group, created_at, trace_id) - 1 AS position, *
 FROM (

@@ -1,13 +1,14 @@
--- How the scores of two runs differ, over the ids in both.
+-- Compares the scores of two runs, over the ids in both.
 -- Given: the schemas before and after (the tables of each run), the table score_changes (see
--- score_changes.sql), the variables before_threshold and after_threshold, and the catalog's macros.
+-- score_changes.sql), the variables before_threshold, after_threshold and goes_back (whether the second
+-- state is older than the first), and the catalog's macros.
 
 CREATE TEMP VIEW reaching AS
 SELECT
     *,
     before_score >= getvariable('before_threshold') AS reached,
     after_score >= getvariable('after_threshold') AS reaches,
-    after_score >= getvariable('before_threshold') AS would_reach -- had it stayed
+    after_score >= getvariable('before_threshold') AS would_reach -- with the first threshold
 FROM score_changes;
 
 -- The traces that crossed the threshold: up, if they reach it now.
@@ -28,7 +29,7 @@ WITH scoped AS (
     UNION ALL
     SELECT NULL AS scope, * FROM reaching
 ),
--- Apart from other columns, which would be sorted with the ranks.
+-- The ranks have their own query: otherwise all other columns would be sorted with them.
 ranked AS (
     SELECT
         scope,
@@ -78,9 +79,9 @@ FROM score_changes WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 1
 CREATE TEMP VIEW moved AS
 SELECT trace_id, source_file, content_hash FROM movers JOIN after.scores USING (trace_id);
 
--- What became of the archive's files, as a run counts it: see `FileChanges`. A file_id names its
--- content and ends with the version of the facts. Where the second state goes back to one before the
--- first (goes_back), a file that it lacks is neither gone nor pruned: it was not read yet.
+-- Counts the changes of the archive's files as a run does: see `FileChanges`. A file_id identifies the
+-- content of a file, and ends with the version of the facts. If the second state is older than the first
+-- (goes_back), a file that it lacks is neither gone nor pruned: it had not been read yet.
 CREATE MACRO content(file_id) AS regexp_replace(file_id, '-v[0-9]+$', '');
 
 CREATE TEMP TABLE file_changes AS

@@ -1,4 +1,4 @@
--- The first trace of each text that has vectors of an encoder, by time: positions number them.
+-- Numbers the texts that have vectors of an encoder, by the time of the first trace of each.
 -- Given: the schema published (its tables), and the variable encoder_id.
 CREATE TEMP TABLE first_texts AS
 SELECT

@@ -1,5 +1,5 @@
--- Some published traces, with their positions in the timeline, those of the first traces of their caches,
--- and their places in the archive.
+-- Samples published traces. Each has its position in the timeline, the position of the first trace of its
+-- cache, and its place in the archive.
 -- Given: the schema published (its tables), and the variables traces (how many) and seed (a text).
 CREATE TEMP TABLE timeline AS
 SELECT

@@ -1,6 +1,6 @@
--- How each score changed from one run to another, and by what, over the ids in both.
--- Given, in SQL: before_scores and before_profiles (the rows of the first run), after_scores; and
--- the catalog's macros.
+-- Splits the change of each score from one run to another into parts, over the ids in both.
+-- Given, as SQL: before_scores and before_profiles (rows of the first run), and after_scores (rows of the
+-- second run). Given as well: the catalog's macros.
 WITH before_scores AS (
     SELECT s.*, p.complexity AS wc, p.novelty AS wn, p.tool_diversity AS wd,
         p.outcome_confidence AS wo
@@ -26,7 +26,7 @@ steps AS (
     FROM before_scores AS a
     JOIN $after_scores AS b USING (trace_id)
 )
--- A single thought always scores 0.1, so nothing of a change to or from one comes from the composite.
+-- A single thought always scores 0.1. If a trace was one or becomes one, its whole change is an override's.
 SELECT
     trace_id,
     task_domain,

@@ -1,19 +1,19 @@
--- The scores that a trace had, the newest first, and what changed each since the one before.
--- Given: the table kept (number and files: each kept run's, of the trace's day) and the variable
--- trace_id; in SQL: rows (of all these files, with the column filename), profiles (of all these
--- runs) and changes (see score_changes.sql, over the following ones).
+-- Lists the scores that a trace had, the newest first, and the parts of each change.
+-- Given: the table kept (the number of each kept run, and its files of the trace's day) and the variable
+-- trace_id. Given as SQL: rows (of all these files, with the column filename), profiles (of all these runs)
+-- and changes (the query of score_changes.sql, over `before`, `after` and `weights` below).
 WITH found AS (
     SELECT number, row.* EXCLUDE (filename)
     FROM kept
     LEFT JOIN (FROM $rows WHERE trace_id = getvariable('trace_id')) AS row
         ON list_contains(files, filename)
 ),
--- After a run that gave it none, a score may be what it was before.
+-- Runs that left the score unchanged are dropped. A score may return after a run in which there was none.
 states AS (
     FROM found
     QUALIFY run_id IS DISTINCT FROM lag(run_id) OVER (ORDER BY number)
 ),
--- Two runs are compared by the trace's id: here one trace has all states, and each its number.
+-- score_changes.sql joins by trace_id. Here all states belong to one trace, so their numbers are the ids.
 after AS (
     SELECT * REPLACE (number AS trace_id) FROM states WHERE run_id IS NOT NULL
 ),

@@ -1,6 +1,7 @@
--- The traces of an encoder with some texts, the most similar first; of equal ones, the oldest.
--- Given, in SQL: scores (the rows of the days of these texts), texts (text_hash and similarity, any
--- number of times); and the variables encoder_id, trace_id (of a trace that is left out; null: none) and most.
+-- Lists the traces of an encoder that have some texts, the most similar first, then the oldest.
+-- Given, as SQL: scores (the rows of the days of these texts) and texts (text_hash and similarity; rows may
+-- repeat). Given as variables: encoder_id, trace_id (a trace to leave out; null: none) and most (how
+-- many to list).
 SELECT trace_id, created_at, task_domain, score, text_hash, similarity
 FROM $scores AS scores
 JOIN (SELECT DISTINCT text_hash, similarity FROM $texts) AS texts USING (text_hash)

@@ -1,4 +1,4 @@
--- The scores with one cache and some thresholds, by domain, compared with the current ones.
+-- Compares the scores of one cache and some thresholds with the current ones, by domain.
 -- Given: files (a relation, see sweep.py), the variables cache (its number), thresholds,
 -- current_threshold and tolerance, and the catalog's macros.
 WITH swept AS NOT MATERIALIZED (

@@ -1,4 +1,4 @@
--- All published traces by group, in replay order, with the inputs of their scores but novelty.
+-- Writes all published traces by group, in replay order, with the inputs of their scores except novelty.
 -- Given: the schema published (its tables), the catalog's macros, cache_group (SQL, see cache_groups.py), and
 -- the variable replay (a path).
 COPY (

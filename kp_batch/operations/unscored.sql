@@ -1,4 +1,4 @@
--- How many traces of the archive have no score. Given: the schema published (its tables).
+-- Counts the traces of the archive that have no score. Given: the schema published (its tables).
 SELECT count(DISTINCT trace_id)
 FROM published.facts
 SEMI JOIN (

@@ -1,6 +1,6 @@
--- The texts of some traces and of all in their caches' windows, numbered, without repetition.
--- Given: the tables timeline (see sample.sql) and traces (their positions, those of the first
--- traces of their caches, and their texts now), and the variable reach (the largest cache's size).
+-- Numbers the distinct texts of some traces and of all traces in their windows.
+-- Given: the table timeline (see sample.sql), the table traces (the position of each trace, that of the first
+-- trace of its cache, and its current text), and the variable reach (the size of the largest cache).
 CREATE OR REPLACE TEMP TABLE window_texts AS
 SELECT text_hash, row_number() OVER () AS position
 FROM (

@@ -1,5 +1,5 @@
--- The distributions of a run's scores by domain, for one part of the domains; or (part null) one over
--- all domains.
+-- Computes the distribution of a run's scores in each domain of one part of the domains. If part is null, it
+-- computes one distribution over all domains.
 -- Given: the view scores, the catalog's macros, and the parameters run_id, threshold, part (from 0)
 -- and parts.
 SELECT
@@ -16,7 +16,7 @@ SELECT
     score_bins(score) AS bins,
     count(DISTINCT task_domain) AS domains
 FROM scores
--- With one part for all domains, nothing is hashed: that takes longer than all quantiles.
+-- If there is only one part, no domain is hashed: hashing takes longer than all quantiles.
 WHERE $part IS NULL OR $parts = 1 OR hash(task_domain) % $parts = $part
 GROUP BY 2
 HAVING count(*) > 0;

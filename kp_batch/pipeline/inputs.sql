@@ -1,6 +1,6 @@
--- The first place of each missing text, in the order of the files and their rows. The row groups match
--- the parts, which are slices.
--- Given: staged (the relation of some files, sorted, and of their rows' numbers), missing (that of the
+-- Writes the first place of each missing text, in the order of the files and their rows. The row
+-- groups are small, because each part of the embedding reads a slice.
+-- Given: staged (a relation: the rows of some sorted files, with their numbers), missing (a relation of
 -- hashes), and the variables staged (the list of the files) and inputs (a path).
 COPY (
     SELECT

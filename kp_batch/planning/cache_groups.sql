@@ -1,4 +1,4 @@
--- The number of groups of all traces after the run, and of traces without one of the values.
+-- Counts the cache groups after the run, and the traces that lack one of the values.
 -- Given: the schema published (its tables), and diff (see changes.py).
 WITH counts AS (
     SELECT

@@ -1,17 +1,17 @@
--- For each touched id, the rows that may count.
+-- Finds the rows that may count for each touched id.
 -- Given: touched_rows and contents (see changes.py), scores (the published files of the days of these rows),
--- without (a join that leaves the forgotten out, or nothing), and cache_group (SQL, see cache_groups.py).
+-- without (a join that leaves out forgotten ids, or nothing), and cache_group (SQL, see cache_groups.py).
 
--- A file that is not read brings no change: only rows with the published content of their trace may
--- count. Older content was superseded, and its text may have no vector.
+-- A file that is not read changes nothing. Only those of its rows count that have the published content of
+-- their trace. Other content was superseded, and its text may have no vector.
 CREATE TEMP TABLE kept AS
 SELECT file_id, "row"
 FROM touched_rows
 SEMI JOIN (FROM contents WHERE NOT is_read) AS kept_contents USING (file_id)
 SEMI JOIN $scores AS scores USING (trace_id, content_hash);
 
--- Of files with the same content, the last one counts. `availability`: 2 if the row's file can be read, 1 if
--- it is kept, else 0: then the row does not count.
+-- If several files have the same content, the last one counts. `availability` is 2 if the row's file can be
+-- read, and 1 if the row is kept. Otherwise it is 0, and the row does not count.
 CREATE TEMP VIEW candidates AS
 SELECT
     touched_rows.* EXCLUDE (reasons),
@@ -31,8 +31,8 @@ JOIN (
 ) USING (file_id)
 LEFT JOIN kept USING (file_id, "row");
 
--- The rows of ids with several rows, or with none that counts. The last row (by file, then row) in a readable
--- file counts, or else the last one that is kept.
+-- Lists the rows of ids that have several rows, or none that counts. The last row (by file, then row) in a
+-- readable file counts. If there is none, the last row that is kept does.
 CREATE TEMP TABLE duplicates AS
 SELECT
     trace_id,

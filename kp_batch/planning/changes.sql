@@ -1,8 +1,8 @@
--- The new, removed and changed traces: compares the archive as it is now with the published tables.
--- Given: the schema published (its tables), the relations files (the ledger as it is now), staged (the facts
--- of new content) and forgotten (ids whose rows no longer count), columns (those of facts), without (a join
--- that leaves the forgotten out, or nothing), and the variable touches_all: whether all traces are compared.
--- The relations that it creates for others are declared in changes.py.
+-- Finds new, removed and changed traces: compares the current archive with the published tables.
+-- Given: the schema published (its tables), the relations files (the current ledger), staged (the facts of new
+-- content) and forgotten (ids whose rows no longer count), columns (those of facts), without (a join that
+-- leaves out forgotten ids, or nothing), and the variable touches_all (whether to compare all traces).
+-- changes.py declares the relations that other modules read.
 
 CREATE TEMP TABLE ledger AS FROM $files;
 
@@ -14,8 +14,8 @@ SELECT $columns FROM $staged;
 
 CREATE TEMP VIEW facts AS FROM all_facts $without;
 
--- The files whose content counts, now and as published. The last content of a file that is gone,
--- unreadable or excluded counts if no file that is read has it.
+-- The files whose content counts, now and as published. A file that is gone, unreadable or excluded counts
+-- with its last content, unless a file that is read has that content.
 CREATE TEMP TABLE contents_then_and_now AS
 SELECT is_now, source_file, file_id, "rows", status, path_keys, status = 'read' AS is_read
 FROM (
@@ -24,14 +24,14 @@ FROM (
     SELECT *, false AS is_now FROM published.files
 )
 QUALIFY is_read OR NOT bool_or(is_read) OVER (
-    -- By the bytes alone: a new version of the facts cannot read files that are gone.
+    -- Compare the bytes only: files that are gone have facts of an older version.
     PARTITION BY is_now, regexp_replace(file_id, '-v[0-9]+$$', '')
 );
 
 CREATE TEMP VIEW contents AS
 SELECT * EXCLUDE (is_now) FROM contents_then_and_now WHERE is_now;
 
--- Files that are new or gone, have other content or keys, or are no longer or again readable.
+-- Files that are new or gone, that have other content or keys, or whose readability changed.
 CREATE TEMP TABLE changed_contents AS
 SELECT source_file, file_id
 FROM contents_then_and_now
@@ -39,7 +39,7 @@ GROUP BY source_file, file_id, is_read, path_keys
 HAVING count(*) = 1 OR getvariable('touches_all');
 
 -- Only these traces are compared: comparing ten million in full takes ten seconds.
--- Ids are found by their 64-bit hashes, which take less memory; one too many changes nothing.
+-- Ids are found by their 64-bit hashes, which take less memory. A collision only adds an unchanged trace.
 CREATE TEMP TABLE touched_ids AS
 SELECT hash(trace_id) AS id
 FROM facts SEMI JOIN changed_contents USING (file_id)
@@ -47,7 +47,7 @@ WHERE len(reasons) = 0
 UNION
 SELECT hash(trace_id) FROM $forgotten;
 
--- The content with these ids, usually little: for other content only the ids are read. A table: DuckDB
--- knows its size, and so opens few files for these rows.
+-- The content with these ids, which is usually little; of other content only the ids are read. It is a table,
+-- because DuckDB then knows its size and opens few files.
 CREATE TEMP TABLE touched_contents AS
 SELECT DISTINCT file_id FROM all_facts WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids);

@@ -1,4 +1,4 @@
--- The touched traces joined with the published scores.
+-- Joins the touched traces with the published scores.
 -- Given: current and touched_ids (see changes.py), and scores (the published files of the days of these ids).
 CREATE TEMP TABLE diff AS
 SELECT
@@ -37,5 +37,5 @@ FULL JOIN (
     WHERE hash(trace_id) IN (SELECT id FROM touched_ids)
 ) AS old USING (trace_id);
 
--- A table, because DuckDB knows its size, unlike that of a condition, and plans joins well.
+-- A table, not a condition: DuckDB knows the size of a table, and so plans joins well.
 CREATE TEMP TABLE unchanged AS SELECT trace_id FROM diff WHERE NOT differs;

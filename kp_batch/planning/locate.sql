@@ -1,4 +1,4 @@
--- The files with some texts; an unreadable file only if no other file has the text.
+-- Finds the files that have some texts. An unreadable file counts only if no readable file has the text.
 -- Given: texts (a table of hashes), ledger and facts (see changes.py).
 WITH holders AS NOT MATERIALIZED (
     SELECT text_hash, source_file, status

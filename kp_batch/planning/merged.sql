@@ -1,8 +1,8 @@
--- The old and the new timeline of some groups' segments of days, merged: the columns that place a trace. A
--- trace with another time, text or group has two rows: its old one, `removed`, and its new one, `added`. Rows
--- are sorted by segment, then in replay order.
--- A forgotten trace of the old timeline is a removed row without an id. Its place among traces of the very
--- same time is therefore unknown: these are `tied` to it.
+-- Merges the old and the new timeline of some groups' segments of days. Rows are sorted by segment, then in
+-- replay order. A trace whose time, text or group changed has two rows: its old one is `removed`, its new one
+-- `added`.
+-- A forgotten trace of the old timeline is a removed row without an id. Its place among traces of the same
+-- time is therefore unknown, and these traces are `tied`.
 -- Given: the schema published (its tables), scores (the published files of these days), segments (see
 -- segments.sql) and diff (see changes.py).
 WITH replaced AS NOT MATERIALIZED (

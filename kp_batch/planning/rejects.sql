@@ -1,6 +1,6 @@
--- The rejected rows and files of the current archive, in its order: unreadable files, rows that cannot be
--- scored, and rows whose id comes later again with other content. A row whose content is published keeps
--- the run that rejected it. It also keeps its message, unless messages have changed.
+-- Writes the rejected rows and files of the current archive, in its order: unreadable files, rows that cannot
+-- be scored, and rows whose id comes again later with other content. A row that was already rejected with this
+-- content keeps the run that rejected it. It also keeps its message, unless messages have changed.
 -- Given: the schema published (its tables), ledger, contents, changed_contents, touched_ids,
 -- duplicates and facts (see changes.py), and the variables rejected (a path) and messages_current.
 COPY (

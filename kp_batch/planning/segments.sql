@@ -1,8 +1,8 @@
--- For each group, the days with all traces that a change in the group can affect, and with their windows.
--- Days of one segment are adjacent; no window has changes of different segments.
--- Given: the schema published (its tables), diff (see changes.py), counts (how many traces each group has on
--- each day, "rows"), and the variables stale (days on which all published scores change) and max_window (at
--- most so many traces before and after a change can be affected).
+-- Finds, for each group, the days that have all traces which a change can affect, and the windows of these
+-- traces. A segment is a run of adjacent days. No window has changes of two segments.
+-- Given: the schema published (its tables), diff (see changes.py), counts ("rows": how many traces each group
+-- has on each day), and the variables stale (days on which all published scores change) and max_window (the
+-- greatest number of traces before or after a change that it can affect).
 CREATE TEMP TABLE segments AS
 WITH changed AS (
     SELECT cache_group, day_of(created_at) AS day
@@ -36,7 +36,7 @@ counted AS (
 near AS (
     SELECT
         *,
-        -- Fewer traces than max_window are between the day and a changed one before or after it.
+        -- Fewer than max_window traces are between this day and a changed day before or after it.
         first - max(last) FILTER (has_changed) OVER upwards < getvariable('max_window')
         OR min(first) FILTER (has_changed) OVER downwards - last < getvariable('max_window') AS is_near
     FROM counted

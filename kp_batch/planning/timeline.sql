@@ -1,5 +1,5 @@
--- The current traces of some days, in time order, each with its published columns.
--- `facts_changed`: its own facts differ.
+-- Lists the current traces of some days in time order, each with its published columns.
+-- `facts_changed`: whether its facts differ from the published ones.
 -- Given: scores (the published files of these days), current, diff and unchanged (see changes.py), and
 -- replayed (the ids of traces to replay, in addition to new or replaced ones).
 WITH old AS NOT MATERIALIZED (

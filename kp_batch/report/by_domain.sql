@@ -1,5 +1,5 @@
--- The sums of each domain's scores: the moments of their parts, which can be added over domains, and the
--- names in them.
+-- Computes the moments of each domain's scores and of their parts, which can be combined over domains. Lists
+-- the agents and frameworks of each domain.
 CREATE OR REPLACE TEMP TABLE by_domain AS
 SELECT
     task_domain,

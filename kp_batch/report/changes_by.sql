@@ -1,5 +1,5 @@
--- By how much the means of periods differ from those of the previous four, by the sums in `changed`: for all
--- domains, and for each. The p-values of domains are by Holm over the domains of a period.
+-- Compares the mean of each period with that of the previous four, from the sums in `changed`: for all domains
+-- together, and for each. Holm's method adjusts the p-values of domains over the domains of a period.
 CREATE OR REPLACE TEMP TABLE changes AS
 WITH sums AS (SELECT *, (task_domain IS NULL, number) AS asked_together FROM changed)
 SELECT

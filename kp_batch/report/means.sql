@@ -1,4 +1,4 @@
--- The means and shares of groups of traces from their sums, in `sums`, with the intervals of the catalog.
+-- Computes the means and shares of groups of traces, with the catalog's intervals. Given: sums, of each group.
 CREATE OR REPLACE TEMP TABLE means AS
 WITH measures AS (
     SELECT

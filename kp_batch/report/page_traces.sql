@@ -1,6 +1,5 @@
--- The scores of some traces, with the sizes of their files as these were read.
--- Given: the catalog, the view listed_ids (trace_id and is_first), and scores (the SQL for rows of
--- that table).
+-- Reads the scores of some traces, and the sizes that their files had when they were read.
+-- Given: the catalog, the view listed_ids (trace_id and is_first), and scores (SQL for the rows of that table).
 CREATE OR REPLACE TEMP TABLE page_traces AS
 SELECT
     trace_id,

@@ -1,6 +1,6 @@
--- How agents and frameworks differ from the others on the same tasks, each task counting once, from sums, with
--- the intervals of the catalog. What never varies correlates with nothing: its squares are only rounding.
--- The same as the question differences_from_others. Given: sums.
+-- Compares agents and frameworks with the others on the same tasks, as the question differences_from_others
+-- does. Each task counts once. Intervals are the catalog's. A value that never varies has correlation 0: its
+-- squares are only rounding. Given: sums.
 CREATE OR REPLACE TEMP TABLE pairs AS
 SELECT
     "by",

@@ -1,5 +1,6 @@
--- The parts of some changes, as the question changes_by has them.
--- Given: asked; column and key, its name as an identifier and as a text; period and step, texts.
+-- Splits some changes into parts, as the question changes_by does.
+-- Given: the table asked, column and key (the name of a column, as an identifier and as a text), and the texts
+-- period and step.
 SELECT asked.domain, asked.begins, unnest(changes.parts)
 FROM asked
 JOIN kp.parts_of_changes(

@@ -1,5 +1,5 @@
--- The parts of some differences, as the question differences_from_others has them.
--- Given: asked; unit, the name of a column.
+-- Splits some differences into parts, as the question differences_from_others does.
+-- Given: the table asked, and unit (the name of a column).
 SELECT asked.domain, asked.unit, unnest(others.parts)
 FROM asked
 JOIN kp.parts_of_differences(

@@ -1,7 +1,7 @@
--- The columns of every trace that the report needs, once, as numbers: texts by their places among all of theirs.
+-- Reads the columns that the report needs, of every trace, as numbers. A text becomes its place in an enum.
 SELECT
-    -- 60 bits, which two of ten million texts hardly ever share, and which are sooner compared; the label of a
-    -- domain, one of ten, fits into the others.
+    -- 60 bits are compared faster than a text, and among ten million texts they hardly ever collide. The other
+    -- four bits have room for the label of a domain, one of ten.
     hash(objective_hash) & ~15::UBIGINT AS task,
     enum_code(task_domain::report_domains)::INTEGER AS domain,
     coalesce(enum_code(agent_id::report_agents)::INTEGER, -1) AS agent,

@@ -1,5 +1,6 @@
--- The beginning of the step of time that has a day, in each scope; null outside of its span. To find it by
--- its day takes a tenth of the time that it takes to compute it for each trace. Given: scores_by_day and spans.
+-- Finds the beginning of the step of time that contains each day, in each scope. It is null outside of the
+-- scope's span. A lookup by day takes a tenth of the time of computing it for each trace.
+-- Given: scores_by_day and spans.
 CREATE OR REPLACE TEMP TABLE steps_of_days AS
 SELECT
     domain,

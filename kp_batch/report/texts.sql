@@ -1,4 +1,4 @@
--- The types of the texts of domains, agents and frameworks, which make numbers of these. Given: by_domain.
+-- Creates enums of the domains, agents and frameworks, which turn these texts into numbers. Given: by_domain.
 CREATE OR REPLACE TEMP TYPE report_domains AS ENUM (SELECT task_domain FROM by_domain ORDER BY ALL);
 
 CREATE OR REPLACE TEMP TYPE report_agents AS ENUM (

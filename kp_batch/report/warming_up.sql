@@ -1,5 +1,5 @@
--- How many of the traces of each period, and of the four before, came while their cache was warming up.
--- Given: scores_by_day; period, a text.
+-- Computes the share of traces that came while their cache was warming up, for each period and for the four
+-- periods before it. Given: scores_by_day and period (a text).
 CREATE OR REPLACE TEMP TABLE warming_up AS
 SELECT
     domain,

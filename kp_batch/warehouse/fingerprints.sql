@@ -1,6 +1,7 @@
--- The ids of the published scores, by day, domain and the times from which weights hold.
--- Given: the schema published (its tables), the macros of the catalog, and moments (those of these
--- times that are not the beginning of a day).
+-- Counts the published scores by the ids of their encoder, cache and weights, by day and domain. A day on which
+-- weights change is divided at these times.
+-- Given: the schema published (its tables), the macros of the catalog, and moments (the times within a day at
+-- which weights change).
 WITH spans AS (
     SELECT
         day_of(moment) AS day,
@@ -8,7 +9,7 @@ WITH spans AS (
         lead(moment, 1, 'infinity') OVER (ORDER BY moment) AS next
     FROM moments
 ),
--- Counted before the join, so that it takes few rows.
+-- Rows are counted before the join, which then has few.
 within AS (
     SELECT
         day_of(created_at) AS day,
@@ -24,7 +25,7 @@ within AS (
 )
 SELECT
     within.day,
-    -- From this time until that of the next group, the same weights apply.
+    -- The same weights apply from this time until that of the next group.
     coalesce(spans.first, within.day::TIMESTAMP AT TIME ZONE 'UTC') AS created_at,
     task_domain,
     encoder_id,

@@ -1,4 +1,4 @@
--- How many of the traces that state about a confidence succeed, in ten bins.
+-- The share of traces that succeed, in each of ten bins of stated confidence.
 SELECT
     domain,
     bin / 10 AS low,

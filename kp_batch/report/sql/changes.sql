@@ -1,5 +1,5 @@
--- By how much the mean score of all domains together changed to each period from the four before, and why;
--- within the span. Given: changes, and what they are of; step, a text.
+-- The change of the mean score of all domains together, from the four periods before to each period of the
+-- span, and its parts. Given: changes, changed (the sums behind them), and step (a text).
 WITH of_domains AS (FROM changed WHERE task_domain IS NOT NULL)
 SELECT
     spans.domain,

@@ -1,5 +1,5 @@
--- By how much the mean score of each domain changed, and which moved by more than chance: of those with labels
--- of their own, within the span of all domains. Given: changes; step, a text.
+-- The change of the mean score of each domain that has a label of its own, within the span of all domains.
+-- `moved`: whether chance alone does not explain the change. Given: changes and step (a text).
 SELECT
     labels.domain AS domain,
     changes.* EXCLUDE (task_domain),

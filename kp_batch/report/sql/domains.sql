@@ -1,4 +1,4 @@
--- The distribution of the scores in each scope, how far its means can be trusted, and how novel it is.
+-- The distribution of the scores in each scope, the intervals of its means, and its novelty.
 SELECT
     domain,
     means.* EXCLUDE ("by", domain, start, bin, unit, effective_tasks),

@@ -1,5 +1,5 @@
--- How the scores moved from the previous run to the last one. Empty where their encoders differ: such
--- runs do not compare.
+-- The shift of the scores from the previous run to the last one. It is empty if their encoders differ, because
+-- such scores are not comparable.
 SELECT
     coalesce(domain, getvariable('all_domains')) AS domain,
     traces_a AS traces_before,

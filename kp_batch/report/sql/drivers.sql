@@ -1,5 +1,5 @@
--- What makes the variance of the scores: dimensions and overrides; and what overrides do in all. The moments of
--- several domains are those of each, and of how far apart these are.
+-- The part of each dimension and override in the variance of the scores, and the total effect of each override.
+-- Moments of several domains combine the moments of each with the distances between their means.
 WITH own AS (
     SELECT
         scope AS domain,

@@ -1,5 +1,4 @@
--- The longest stretch of days without a trace, within the span of all domains: by the days of every
--- trace, as a sample has more such days.
+-- The longest stretch of days without a trace, within the span of all domains.
 SELECT
     (before + 1)::VARCHAR AS first_day,
     (day - 1)::VARCHAR AS last_day,

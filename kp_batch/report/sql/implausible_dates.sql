@@ -1,5 +1,6 @@
--- Traces whose dates cannot be right: after the day on which the last run ended, or ten years or more
--- from those that have nine tenths of the others, if any stretch of days without such a gap has these.
+-- Counts traces whose dates are hardly right. A date is in the future if it is after the day on which the last
+-- run ended. Of the others, gaps of ten years or more divide the days into stretches. If one stretch has nine
+-- tenths of the traces, dates outside of it are implausible.
 WITH days AS (
     SELECT day, traces, coalesce(day > getvariable('ended')::DATE, false) AS is_future
     FROM scores_by_day

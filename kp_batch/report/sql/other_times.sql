@@ -1,4 +1,4 @@
--- What is outside of each scope's span, by month, or by year where there are many.
+-- The traces outside of each scope's span, by month, or by year if the archive is long.
 SELECT
     domain,
     left(day::VARCHAR, if(others_by = 'year', 4, 7)) AS time,

@@ -1,5 +1,5 @@
--- The means of each scope in steps of time without gaps, over its span: within the years 1 to 9999, as
--- others have no name.
+-- The means of each scope in steps of time without gaps, over its span. Steps are within the years 1 to 9999,
+-- because other years cannot be written.
 WITH steps AS (
     SELECT
         domain,

@@ -1,2 +1,2 @@
--- How far the scores are from those that live engines recorded. Given: recorded_scores, see `spread.recorded_of`.
+-- The differences from the scores that live engines recorded. Given: recorded_scores (`spread.recorded_of`).
 FROM recorded_scores;

@@ -1,4 +1,4 @@
--- How many of the traces of about a score succeed, in ten bins.
+-- The share of traces that succeed, in each of ten bins of the score.
 SELECT
     domain,
     bin / 10 AS low,

@@ -1,4 +1,4 @@
--- One row about all scores together.
+-- One row: the threshold, the number of domains, and the first and last day of all scores.
 SELECT
     (settings->>'threshold')::DOUBLE AS threshold,
     (SELECT count(*) FROM labels) AS domains,

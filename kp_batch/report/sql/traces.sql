@@ -1,7 +1,7 @@
--- The five highest and five lowest scores of each domain, and ten of all domains together (overall); of equal
--- ones the latest.
--- Given: extreme_scores, ten or more of each label at either end, as long texts are read of these alone; and
--- scores, of the days of these.
+-- The five highest and five lowest scores of each domain, and ten of all domains together (overall). Of equal
+-- scores the latest come first.
+-- Given: extreme_scores (ten or more of each label at either end: long texts are only read for these), and
+-- scores (of their days).
 WITH scored AS (
     SELECT
         domain,
@@ -39,7 +39,7 @@ chosen AS (
 )
 SELECT
     * EXCLUDE (since) REPLACE (strftime(created_at AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M') AS created_at),
-    -- The partitions that hold the trace and the one nearest to it.
+    -- The days of the trace and of its nearest one.
     day_of(created_at) AS day,
     day_of(created_at - to_microseconds(round(nearest_age_s * 1e6)::BIGINT)) AS nearest_day,
     row_number() OVER (

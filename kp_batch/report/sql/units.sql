@@ -1,5 +1,5 @@
--- The means of agents or frameworks, and how they differ from the others on the same tasks.
--- Given: unit, agent or framework; means and pairs.
+-- The means of agents or frameworks, and their differences from the others on the same tasks.
+-- Given: unit (agent or framework), means and pairs.
 SELECT
     domain,
     unit,

@@ -1,4 +1,4 @@
--- The times from which domains take other weights than before, where they have traces on both sides.
+-- The times at which the weights of a domain change, if the domain has traces before and after.
 WITH taken AS (
     SELECT
         if(task_domain IN (SELECT name FROM dated_weights), task_domain, 'default') AS name,

@@ -1,4 +1,4 @@
--- Given: function, a name; distributions, the SQL for the rows of the table.
+-- Given: function (a name) and distributions (SQL for the rows of the table).
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     run_id,

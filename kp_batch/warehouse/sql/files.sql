@@ -1,4 +1,4 @@
--- Given: function, a name; files, the SQL for the rows of the table.
+-- Given: function (a name) and files (SQL for the rows of the table).
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     source_file,

@@ -1,4 +1,4 @@
--- Given: function, a name; profiles, the SQL for the rows of the table.
+-- Given: function (a name) and profiles (SQL for the rows of the table).
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     profile_id,

@@ -1,4 +1,4 @@
--- Given: function, a name; rejects, the SQL for the rows of the table.
+-- Given: function (a name) and rejects (SQL for the rows of the table).
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT source_file, "row", trace_id, task_domain, reasons, message, raw, run_id
 FROM $rejects;

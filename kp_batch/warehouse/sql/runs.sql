@@ -1,5 +1,5 @@
--- Given: function, a name; runs, the SQL for the rows of the table.
--- number: each publication has a later one, whatever clocks say; here they are counted.
+-- Given: function (a name) and runs (SQL for the rows of the table).
+-- Publications are numbered in their order, which does not depend on clocks. `number` closes the gaps.
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     run_id,

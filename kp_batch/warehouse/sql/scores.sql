@@ -1,4 +1,5 @@
--- Given: function, a name; scores, the SQL for the rows of the table; threshold, a number; warming_up, a condition.
+-- Given: function (a name), scores (SQL for the rows of the table), threshold (a number) and warming_up (a
+-- condition).
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     trace_id,

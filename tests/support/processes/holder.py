@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def holding(script: str, path: Path) -> Generator[subprocess.Popen[str]]:
-    """Run a script that prints "ready" once it has locked `path`, and reads its stdin to the end."""
+    """Run a script that prints "ready" when it has locked `path`, then reads stdin to its end."""
     with subprocess.Popen(
         [sys.executable, "-c", script, str(path)],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
--- Each override takes the score that the one before it left, and whether its condition holds.
+-- Arguments of each override: the score after the previous override, and whether its condition is met.
 CREATE MACRO apply_single_thought(score, holds) AS CASE WHEN holds THEN 0.1 ELSE score END;
 
 COMMENT ON MACRO apply_single_thought IS 'The score after the first override: a single thought scores 0.1.';

@@ -1,4 +1,4 @@
--- These compare structs of the means of from_, weight_of_ and the dimensions.
+-- These macros compare structs of means: of from_*, weight_of_* and the dimensions.
 CREATE MACRO part_differences(of_a, of_b) AS {
     'complexity': of_b.from_complexity - of_a.from_complexity,
     'novelty': of_b.from_novelty - of_a.from_novelty,
@@ -11,7 +11,8 @@ CREATE MACRO part_differences(of_a, of_b) AS {
 
 COMMENT ON MACRO part_differences IS 'The difference of each part of the score from a to b: the weighted dimensions and the overrides.';
 
--- The effect of the weights in weight * value; the rest of its difference is the value's, at the mean weight.
+-- The effect of other weights on weight * value. The rest of the difference is the effect of other values, at
+-- the mean weight.
 CREATE MACRO effects_of_weights(of_a, of_b) AS {
     'complexity': (of_b.weight_of_complexity - of_a.weight_of_complexity)
         * (of_a.complexity + of_b.complexity) / 2,
@@ -25,7 +26,7 @@ CREATE MACRO effects_of_weights(of_a, of_b) AS {
 
 COMMENT ON MACRO effects_of_weights IS 'The effect of other weights on the difference of each weighted dimension, at the mean of its values in a and b.';
 
--- To 12 decimals, which hide the noise of what does not differ; adding 0 makes 0 of -0.
+-- 12 decimals hide the noise of equal values. Adding 0 turns -0 into 0.
 CREATE MACRO part(difference, effect) AS
     round(coalesce(difference, 0) - coalesce(effect, 0), 12) + 0.0;
 
@@ -46,7 +47,7 @@ CREATE MACRO parts_of_difference(differences, effects) AS {
 
 COMMENT ON MACRO parts_of_difference IS 'The parts that sum to a difference of scores: part_differences without effects_of_weights, and the sum of the latter.';
 
--- The mean of the others, from sums over so many rows.
+-- The mean of the others, from sums over all rows.
 CREATE MACRO without(sums, own, n) AS {
     'from_complexity': (sums.from_complexity - own.from_complexity) / (n - 1),
     'from_novelty': (sums.from_novelty - own.from_novelty) / (n - 1),

@@ -1,12 +1,12 @@
--- A fit with a relative error below a millionth from 4 degrees on. Rounding may leave five tasks
--- just below 4.
+-- A fit whose relative error is below a millionth for 4 degrees of freedom or more. Five tasks have 4, and
+-- rounding may give slightly less.
 CREATE MACRO student_t(df) AS CASE WHEN df > 4 - 1e-9 THEN 1.959963984540054
     + (2.37228 + (2.82183 + (2.56858 + (1.4835 + 1.14396 / df) / df) / df) / df) / df
 END;
 
 COMMENT ON MACRO student_t IS 'The quantile 0.975 of Student''s t, the factor of the standard error in a 95% interval; null below 4 degrees of freedom.';
 
--- The analysis of variance of a share: the mean square between tasks, and within them.
+-- The analysis of variance of a share: the mean squares between tasks and within tasks.
 CREATE MACRO intraclass_correlation(between_tasks, share, traces, tasks, squares) AS CASE
     WHEN share > 0 AND share < 1 AND tasks < traces THEN greatest(0, least(1,
         (
@@ -44,7 +44,7 @@ CREATE MACRO share_high(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share
 
 COMMENT ON MACRO share_high IS 'The upper end of Wilson''s interval of a share of n.';
 
--- Only rounding makes this negative, if both sides are the same.
+-- If both sides are the same, rounding may make this negative.
 CREATE MACRO of_both_sides(a, b, alike) AS sqrt(abs(a * a - 2 * alike * a * b + b * b));
 
 COMMENT ON MACRO of_both_sides IS 'The distance from a difference to an end of its interval, from the distances a and b of both sides, whose errors correlate by alike.';
@@ -73,7 +73,7 @@ CREATE MACRO error_of_change(
 
 COMMENT ON MACRO error_of_change IS 'The standard error of a change of a mean, from the jackknife''s variances of the change and of both means, and the effective tasks of both sides.';
 
--- If nothing varies except by rounding, it is unknown how much a change may vary.
+-- If nothing varies except by rounding, the variance of a change is unknown.
 CREATE MACRO degrees_of_change(
     change, variance, variance_before, effective, effective_before, effective_of_both
 ) AS CASE

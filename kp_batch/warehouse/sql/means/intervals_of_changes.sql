@@ -1,5 +1,5 @@
--- To 12 decimals: an unchanged mean differs in its last digits, and an interval of that size would make it a
--- change. A macro copies its arguments to each place that names them, so each step takes only columns.
+-- 12 decimals: an unchanged mean differs in its last digits, and with an interval as small as that it would
+-- count as a change. A macro copies an argument to each place that names it, so each step takes only columns.
 CREATE MACRO intervals_of_changes(sums) AS TABLE
 WITH means AS (
     SELECT

@@ -1,7 +1,7 @@
 -- Group: means
 -- Example: FROM agent_rank_correlations ORDER BY agents DESC LIMIT 10;
--- Bonett and Wright's interval, by Fisher's transform; a correlation of 1 counts as half a step below
--- it, a step being what two neighbours make of it that change their places.
+-- The interval is Bonett and Wright's, by Fisher's transform, which is infinite at 1. So a correlation of 1 is
+-- lowered by half a step. A step is the change if two neighbours swap their places.
 CREATE VIEW agent_rank_correlations AS
 WITH agents AS (
     UNPIVOT (

@@ -1,6 +1,6 @@
 -- Group: means
 -- Example: FROM differences_by('framework', 'crewai', 'langgraph');
--- Each task counts once, by the mean of its attempts, so that nobody gains by easier tasks.
+-- Each task counts once, with the mean of its attempts, so that easier tasks are no advantage.
 CREATE MACRO differences_by(
     unit,
     a,

@@ -1,6 +1,7 @@
 -- Group: live engines
 -- Example: FROM implied_restarts(1e-6) LIMIT 10;
--- Where the cache was empty here, too, the score is `score_if_empty`: as recorded, and no sign of a restart.
+-- If the cache was empty here, too, the score equals `score_if_empty`. Then the recorded score is no sign of a
+-- restart.
 CREATE MACRO implied_restarts(tolerance) AS TABLE
 SELECT
     trace_id,

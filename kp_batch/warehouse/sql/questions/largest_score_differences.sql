@@ -1,9 +1,9 @@
 -- Group: live engines
 -- Example: FROM largest_score_differences LIMIT 10;
--- `implied_novelty`: with which the trace would have got the recorded score, by the same weights and
--- overrides. From 0 to 1, another cache explains the difference: its size or ttl, the clock, the model.
--- A single thought has one score whatever its novelty, and so has what an override holds at its bound: 1, or
--- what the last one leaves of it.
+-- `implied_novelty`: the novelty that gives the recorded score, with the same weights and overrides. If it is
+-- from 0 to 1, another cache can explain the difference: another size or ttl, clock or model.
+-- It is null if novelty cannot be inferred: for a single thought, and if the recorded score is at the upper
+-- bound, which is 1, or 0.9 with the penalty.
 CREATE VIEW largest_score_differences AS
 SELECT
     trace_id,

@@ -1,7 +1,7 @@
 -- Group: means
 -- Example: FROM means_by(['framework', 'profile'], ['score', 'success']);
--- Attempts at one task are alike: the units that were drawn are tasks, not traces. The squares are of
--- what a mean changes by without one of them, the jackknife's.
+-- Attempts at one task are alike, so the sample consists of tasks, not of traces. `shift_squares` are the
+-- jackknife's: the squares of the change of a mean if one task is left out.
 CREATE MACRO means_by(
     keys,
     measures := ['score', 'novelty', 'success', 'share_at_threshold'],

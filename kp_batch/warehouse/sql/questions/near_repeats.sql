@@ -1,6 +1,6 @@
 -- Group: novelty
 -- Example: FROM near_repeats(0.99) LIMIT 10;
--- Texts first: rounding may leave the cosine of equal ones just below 1.
+-- Equal texts are compared as texts, because rounding may leave their cosine just below 1.
 CREATE MACRO near_repeats(similarity) AS TABLE
 SELECT trace_id, task_domain, created_at, max_similarity, nearest_trace_id, nearest_age_s, score
 FROM kp.scores

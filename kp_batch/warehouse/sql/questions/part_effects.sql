@@ -1,6 +1,6 @@
 -- Group: dimensions
 -- Example: FROM part_effects WHERE task_domain = 'code';
--- The score is the sum of these parts, so that its variance is the sum of their covariances with it.
+-- The score is the sum of these parts. So its variance is the sum of the covariances of each part with it.
 CREATE VIEW part_effects AS
 WITH parts AS (
     UNPIVOT (

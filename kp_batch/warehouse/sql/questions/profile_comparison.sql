@@ -1,6 +1,6 @@
 -- Group: what if
 -- Example: FROM profile_comparison WHERE other_profile = 'code' LIMIT 10;
--- `here`: the view works with any name of its catalog.
+-- The view works whatever the name of its catalog is.
 CREATE VIEW profile_comparison AS
 WITH weighted AS (
     SELECT

@@ -1,7 +1,7 @@
 -- Group: distribution
 -- Example: FROM threshold_curve(20) WHERE threshold = 0.5;
--- `met`: how many of the thresholds 1/steps, 2/steps, ... 1 a score reaches. The product may be off
--- by a bit, so that its floor is put right by comparing the score with the thresholds themselves.
+-- `met`: how many of the thresholds 1/steps, 2/steps, ... 1 a score reaches. Rounding may change the product,
+-- so its floor is corrected by a comparison of the score with the thresholds themselves.
 CREATE MACRO threshold_curve(steps) AS TABLE
 SELECT
     task_domain,

@@ -1,6 +1,6 @@
 -- Group: data quality
 -- Example: FROM timestamp_ties LIMIT 10;
--- The times are counted before any ids are listed: few are shared, and a list of each takes memory.
+-- Shared times are found before ids are listed: few times are shared, and a list for every time takes memory.
 CREATE VIEW timestamp_ties AS
 WITH shared AS (
     SELECT created_at FROM kp.scores GROUP BY created_at HAVING count(*) > 1

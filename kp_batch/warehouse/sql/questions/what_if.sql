@@ -1,6 +1,6 @@
 -- Group: what if
 -- Example: FROM what_if(0.25, 0.25, 0.25, 0.25) ORDER BY change DESC LIMIT 10;
--- A parameter that is called as a column of the scores would be a conflict to DuckDB.
+-- The parameters must not have the names of columns, which would be ambiguous in DuckDB.
 CREATE MACRO what_if(
     weight_of_complexity,
     weight_of_novelty,
@@ -21,7 +21,7 @@ WITH weighted AS (
         ) AS score,
         score AS published_score
     FROM kp.scores
-    -- As a profile's weights do; others give what is no score.
+    -- The same rule as for the weights of a profile: other weights do not give a score.
     WHERE CASE
         WHEN least(
             weight_of_complexity, weight_of_novelty, weight_of_tool_diversity,
