@@ -16,4 +16,4 @@ FROM $distributions;
 
 CREATE OR REPLACE VIEW distributions AS FROM $function();
 
-COMMENT ON VIEW distributions IS 'How the scores were distributed when each run had ended, one row a domain (null: all of them); bins counts ten bins of equal width.';
+COMMENT ON VIEW distributions IS 'A row is a domain (null: all) after a run: how its scores were distributed; bins counts ten bins of equal width.';

@@ -14,4 +14,4 @@ FROM $files;
 
 CREATE OR REPLACE VIEW files AS FROM $function();
 
-COMMENT ON VIEW files IS 'The ledger: one row a file that was ever read, until it is pruned; status read, unreadable, gone or excluded.';
+COMMENT ON VIEW files IS 'A row is a file that was ever read, until it is pruned; status: read, unreadable, gone or excluded.';

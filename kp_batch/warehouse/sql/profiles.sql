@@ -12,4 +12,4 @@ FROM $profiles;
 
 CREATE OR REPLACE VIEW profiles AS FROM $function();
 
-COMMENT ON VIEW profiles IS 'The weights of every profile_id of the settings; valid_from: the times from which they hold, null from the beginning.';
+COMMENT ON VIEW profiles IS 'A row is a profile_id and its weights; valid_from: the times from which they are valid, null from the beginning.';

@@ -5,4 +5,4 @@ FROM $rejects;
 
 CREATE OR REPLACE VIEW rejects AS FROM $function();
 
-COMMENT ON VIEW rejects IS 'One row for each row or file that the last run could not score, with all reasons.';
+COMMENT ON VIEW rejects IS 'A row is a row or file that the last run could not score, with all reasons.';

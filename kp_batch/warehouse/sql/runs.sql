@@ -25,4 +25,4 @@ FROM $runs;
 
 CREATE OR REPLACE VIEW runs AS FROM $function();
 
-COMMENT ON VIEW runs IS 'One row a run, done or failed; number: 1, 2, 3 in the order in which they were published; config, inputs, changes, counts, seconds, versions, fingerprints, published and audits are JSON.';
+COMMENT ON VIEW runs IS 'A row is a run, done or failed; number: 1, 2, 3 in the order of publication; config, inputs, changes, counts, seconds, versions, fingerprints, published and audits are JSON.';

@@ -41,4 +41,4 @@ FROM $scores AS trace;
 
 CREATE OR REPLACE VIEW scores AS FROM $function();
 
-COMMENT ON VIEW scores IS 'One row a trace: its four dimensions, its score, and why it was novel or not.';
+COMMENT ON VIEW scores IS 'A row is a trace: its four dimensions, its score, and why it was novel or not.';

@@ -6,6 +6,7 @@
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -24,7 +25,7 @@ from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
 from kp_batch.columns import COLUMNS
 from kp_batch.config import RescoreConfig
 from kp_batch.schemas import TABLES
-from kp_batch.warehouse.questions import Question, columns
+from kp_batch.warehouse.questions import Question, columns, statements
 from kp_batch.warehouse.questions import questions as all_questions
 from kp_batch.warehouse.reader import connect
 from tests.support.docs.pages import DOCS, anchor
@@ -152,25 +153,49 @@ def _size(value: int) -> str:
 def questions() -> Iterator[str]:
     """Every question: what it answers, how it is asked, its columns."""
     groups = [(group, [*members]) for group, members in groupby(all_questions(), lambda e: e.group)]
-    yield "| about | questions |\n|---|---|"
     for group, members in groups:
         links = (f"[`{each.name}`](#{anchor(each.call)})" for each in members)
-        yield f"| {group} | {', '.join(links)} |"
+        yield f"- {group}: {', '.join(links)}"
     with _empty() as connection:
-        for group, members in groups:
-            yield f"\n## {group[0].upper()}{group[1:]}\n"
-            for each in members:
-                yield from _question(each, connection)
+        types = {each.name: _types(each, connection) for each in all_questions()}
+    common = _common([*types.values()])
+    yield from ("\nThe types of columns, unless another one follows:\n", *_by_type(common))
+    for group, members in groups:
+        yield f"\n## {group[0].upper()}{group[1:]}\n"
+        for each in members:
+            yield from _question(each, types[each.name], common)
 
 
-def _question(question: Question, connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    yield f"### {question.call}\n\n{question.comment}\n\n```sql\n{question.example};\n```\n"
+def _types(question: Question, connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """The types of the columns of a table; empty for a value."""
     if question.example.startswith("SELECT"):
-        yield "One value, a text.\n"
-        return
-    types = columns(question, connection)
-    listed = ", ".join(f"`{column}` {_type(kind)}" for column, kind in types.items())
-    yield f"Columns: {listed}.\n"
+        return {}
+    return {name: _type(kind) for name, kind in columns(question, connection).items()}
+
+
+def _common(tables: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The types that several tables' columns of one name have in common."""
+    pairs = Counter(pair for table in tables for pair in table.items())
+    most = {name: kind for (name, kind), _ in reversed(pairs.most_common())}
+    return {name: kind for name, kind in most.items() if pairs[name, kind] > 1}
+
+
+def _by_type(common: Mapping[str, str]) -> Iterator[str]:
+    for kind in sorted({*common.values()} - {"double"}):
+        yield f"- {kind}: {_names(sorted(name for name in common if common[name] == kind))}"
+    yield "- double: all others"
+
+
+def _question(
+    question: Question, types: Mapping[str, str], common: Mapping[str, str]
+) -> Iterator[str]:
+    yield f"### {question.call}\n\n{question.comment}\n\n```sql\n{question.example};\n```\n"
+    if types:
+        listed = (
+            f"`{name}`" if kind == common.get(name, "double") else f"`{name}` {kind}"
+            for name, kind in types.items()
+        )
+        yield f"Columns: {', '.join(listed)}.\n"
 
 
 def _type(kind: str) -> str:
@@ -179,18 +204,21 @@ def _type(kind: str) -> str:
 
 
 def macros() -> Iterator[str]:
-    """Every formula: its parameters and what it is."""
-    names = {question.name for question in all_questions()}
+    """The formulas that are not only steps of questions: their parameters and what they are."""
+    steps = "".join((*statements("means"), *statements("macros", *_STEPS)))
+    names = {*re.findall(r"CREATE MACRO (\w+)", steps), *(each.name for each in all_questions())}
     with _empty() as connection:
         signatures = connection.execute(
             "SELECT function_name, parameters, comment FROM duckdb_functions() "
             "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ') "
             "ORDER BY ALL"
         ).fetchall()
-    yield "| macro | what it is |\n|---|---|"
     for name, parameters, comment in signatures:
         if name not in names:
-            yield f"| `{name}({', '.join(parameters)})` | {_cell(comment)} |"
+            yield f"- `{name}({', '.join(parameters)})`: {comment}"
+
+
+_STEPS = ("measures", "names", "parts", "share_of_cache", "uncertainty")  # files of such macros
 
 
 def columns_of_results() -> Iterator[str]:

@@ -3,4 +3,4 @@ CREATE MACRO is_share(measure) AS measure IN (
     'single_thought', 'recovery_bonus', 'low_diversity_penalty'
 );
 
-COMMENT ON MACRO is_share IS 'Whether a measure counts traces, so that its mean is a share with Wilson''s interval.';
+COMMENT ON MACRO is_share IS 'Whether a measure counts traces, so that its mean is a share.';

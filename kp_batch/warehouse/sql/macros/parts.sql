@@ -9,7 +9,7 @@ CREATE MACRO part_differences(of_a, of_b) AS {
     'low_diversity_penalty': of_b.from_low_diversity_penalty - of_a.from_low_diversity_penalty
 };
 
-COMMENT ON MACRO part_differences IS 'The difference of each part of the score from a to b: the weighted dimensions and the overrides.';
+COMMENT ON MACRO part_differences IS 'The difference of each part of the score from a to b.';
 
 -- The effect of other weights on weight * value. The rest of the difference is the effect of other values, at
 -- the mean weight.
@@ -24,7 +24,7 @@ CREATE MACRO effects_of_weights(of_a, of_b) AS {
         * (of_a.outcome_confidence + of_b.outcome_confidence) / 2
 };
 
-COMMENT ON MACRO effects_of_weights IS 'The effect of other weights on the difference of each weighted dimension, at the mean of its values in a and b.';
+COMMENT ON MACRO effects_of_weights IS 'The effect of other weights on the difference of each dimension, at its mean value in a and b.';
 
 -- 12 decimals hide the noise of equal values. Adding 0 turns -0 into 0.
 CREATE MACRO part(difference, effect) AS
@@ -45,7 +45,7 @@ CREATE MACRO parts_of_difference(differences, effects) AS {
     'low_diversity_penalty': kp.part(differences.low_diversity_penalty, 0)
 };
 
-COMMENT ON MACRO parts_of_difference IS 'The parts that sum to a difference of scores: part_differences without effects_of_weights, and the sum of the latter.';
+COMMENT ON MACRO parts_of_difference IS 'The parts that sum to a difference of scores: part_differences without effects_of_weights, and the sum of these effects.';
 
 -- The mean of the others, from sums over all rows.
 CREATE MACRO without(sums, own, n) AS {

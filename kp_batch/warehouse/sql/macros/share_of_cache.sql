@@ -3,4 +3,4 @@ CREATE MACRO share_of_cache(cache, domain, place, size) AS count(*) OVER (
     PARTITION BY cache, domain ORDER BY place RANGE BETWEEN size PRECEDING AND 1 PRECEDING
 ) / greatest(size, 1);
 
-COMMENT ON MACRO share_of_cache IS 'The share of the trace''s domain among the traces in its cache, given each trace''s place in its cache; 0 if the cache was empty.';
+COMMENT ON MACRO share_of_cache IS 'The share of the trace''s domain in its cache, by each trace''s place there; 0 if it was empty.';

@@ -2,7 +2,7 @@ CREATE MACRO bin_shares(bins) AS list_transform(
     bins, lambda bin_count: greatest(bin_count / list_sum(bins), 0.0001)
 );
 
-COMMENT ON MACRO bin_shares IS 'The share of each bin in a list of counts, at least 0.0001 so that ratios of shares are finite.';
+COMMENT ON MACRO bin_shares IS 'The share of each bin in a list of counts, at least 0.0001.';
 
 -- With fewer traces it mostly shows how few they are: chance adds 9 (1/a + 1/b) over ten bins.
 CREATE MACRO stability_index(bins_a, bins_b) AS CASE
@@ -15,4 +15,4 @@ CREATE MACRO stability_index(bins_a, bins_b) AS CASE
         )
 END;
 
-COMMENT ON MACRO stability_index IS 'The population stability index from one list of counts to another: the sum of (q - p) * ln(q / p) over the shares p and q of their bins; null if either has fewer than 200.';
+COMMENT ON MACRO stability_index IS 'The population stability index of two lists of counts: the sum of (q - p) * ln(q / p) over the shares p and q of the bins; null if either has fewer than 200.';

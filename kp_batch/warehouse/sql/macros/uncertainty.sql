@@ -21,7 +21,7 @@ CREATE MACRO intraclass_correlation(between_tasks, share, traces, tasks, squares
     ELSE 1
 END;
 
-COMMENT ON MACRO intraclass_correlation IS 'How alike the attempts at one task are in what a share counts, from 0 to 1. between_tasks is the sum of hits * hits / traces over the tasks, and squares that of the squared traces.';
+COMMENT ON MACRO intraclass_correlation IS 'How alike attempts at one task are in what a share counts, 0 to 1. between_tasks: the sum of hits * hits / traces over the tasks; squares: that of traces * traces.';
 
 -- Four imaginary tasks pull the correlation towards 1, because few tasks say little about it.
 CREATE MACRO effective_traces(between_tasks, share, traces, tasks, squares) AS traces * traces / (
@@ -30,7 +30,7 @@ CREATE MACRO effective_traces(between_tasks, share, traces, tasks, squares) AS t
     ) / tasks
 );
 
-COMMENT ON MACRO effective_traces IS 'The number of independent traces that would give a share the same precision: all traces if attempts at one task have nothing in common, the effective tasks if they are alike. The parameters are those of intraclass_correlation.';
+COMMENT ON MACRO effective_traces IS 'How many independent traces would give a share the same precision: from the effective tasks, if attempts at one task are alike, to all traces. Parameters as in intraclass_correlation.';
 
 CREATE MACRO share_low(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share = 0 THEN 0 ELSE greatest(
     0, (share + t * t / (2 * n) - t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)
@@ -53,7 +53,7 @@ CREATE MACRO margin_of_shares(share, other_share, n, t, alike) AS kp.of_both_sid
     share - kp.share_low(share, n, t), kp.share_high(other_share, n, t) - other_share, alike
 );
 
-COMMENT ON MACRO margin_of_shares IS 'The distance from share - other_share, on the same n tasks, down to the lower end of its interval; with the two exchanged, up to the upper end.';
+COMMENT ON MACRO margin_of_shares IS 'The distance from share - other_share, on the same n tasks, down to the end of its interval; with both exchanged, up.';
 
 -- If few tasks score far from the others, a side without them seems to vary too little. The variance is
 -- at least that of two sides that vary alike.
@@ -71,7 +71,7 @@ CREATE MACRO error_of_change(
     )
 );
 
-COMMENT ON MACRO error_of_change IS 'The standard error of a change of a mean, from the jackknife''s variances of the change and of both means, and the effective tasks of both sides.';
+COMMENT ON MACRO error_of_change IS 'The standard error of a change of a mean, from the jackknife''s variances of the change and of both means, and the effective tasks.';
 
 -- If nothing varies except by rounding, the variance of a change is unknown.
 CREATE MACRO degrees_of_change(
@@ -89,7 +89,7 @@ CREATE MACRO degrees_of_change(
     )
 END;
 
-COMMENT ON MACRO degrees_of_change IS 'The degrees of freedom of a change of a mean: Welch''s, but at most the tasks of both sides. Null below 5 effective tasks on either side, and if nothing varies but the means differ.';
+COMMENT ON MACRO degrees_of_change IS 'The degrees of freedom of a change of a mean: Welch''s, but at most the tasks of both sides. Null below 5 effective tasks on a side, or if nothing varies but the means differ.';
 
 -- Hill's algorithm 395, with y = (df - 0.5) * ln(1 + t * t / df).
 CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
@@ -99,7 +99,7 @@ CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
     ) / (48 * (df - 0.5) * (df - 0.5))
 );
 
-COMMENT ON MACRO normal_deviate IS 'The standard normal deviate that is as unlikely as a value t of Student''s distribution with df degrees of freedom, 4 or more; y is (df - 0.5) * ln(1 + t * t / df).';
+COMMENT ON MACRO normal_deviate IS 'The standard normal deviate as unlikely as t of Student''s distribution with df degrees of freedom, 4 or more; y is (df - 0.5) * ln(1 + t * t / df).';
 
 -- Abramowitz and Stegun, 7.1.26.
 CREATE MACRO two_sided(deviate) AS exp(-deviate * deviate / 2) / (1 + 0.23164189 * deviate) * (
@@ -111,7 +111,7 @@ CREATE MACRO two_sided(deviate) AS exp(-deviate * deviate / 2) / (1 + 0.23164189
     ) / (1 + 0.23164189 * deviate)
 );
 
-COMMENT ON MACRO two_sided IS 'The probability that a standard normal value is further from 0, on either side, than this deviate.';
+COMMENT ON MACRO two_sided IS 'The probability that a standard normal value is further from 0 than this deviate.';
 
 CREATE MACRO number_of_period(period, begins) AS
     date_diff(period, DATE '2000-01-03', begins);

@@ -13,4 +13,4 @@ FROM kp.scores
 GROUP BY cache_group
 ORDER BY cache_group;
 
-COMMENT ON VIEW cache_beginnings IS 'When did each cache first hold as many vectors as its size, or reach the age of its ttl? Until then, traces look novel because there are few others. filled_at is null if a cache never filled.';
+COMMENT ON VIEW cache_beginnings IS 'When did each cache first hold as many vectors as its size, or reach the age of its ttl? Until then, traces look too novel. A row is a cache. filled_at is null if this never happened.';

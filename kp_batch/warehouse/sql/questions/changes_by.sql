@@ -1,8 +1,8 @@
 -- Group: means
 -- Example: FROM changes_by('framework', 'month', ['score']) ORDER BY p_value LIMIT 10;
--- Each task counts in its own period, and as an earlier task in the four periods that follow. Attempts at a
--- task on both sides vary together, so the jackknife leaves out both. Holm's method takes only the keys of one
--- period, so that later traces do not change earlier p-values.
+-- Each task goes into its period and, as what was before, into the four that follow. An attempt
+-- before and one now at the same task move together, so that the jackknife leaves out both. Holm's
+-- p-values are over the keys of one period alone, so that what came later changes no finding.
 CREATE MACRO changes_by(
     keys,
     period,
@@ -88,4 +88,4 @@ JOIN kp.intervals_of_changes('sums') USING (key)
 LEFT JOIN parts USING (key, number)
 ORDER BY COLUMNS(kp.names(keys)), begins, list_position(kp.names(measures), measure);
 
-COMMENT ON MACRO TABLE changes_by IS 'By how much did means change from the four periods before (day, week, month, quarter or year) to each period, for the traces with equal values in these columns? low and high: a 95% interval, for another draw of tasks. p_value: the probability of such a change if only chance picks other tasks. adjusted_p_value: by Holm''s method, over the keys of the period. All four are null below 5 effective tasks on either side. parts sum to the change in score. In parts, weights is the effect of other weights, and cache_warming_up that of more or fewer traces whose cache was warming up; it is the whole change if the caches of one side were all warming up and those of the other were not.';
+COMMENT ON MACRO TABLE changes_by IS 'By how much did means change from the four periods before to each period (day, week, month, quarter or year)? A row is a measure in a period, for the traces with equal values of the keys. low, high: a 95% interval of the change, for another draw of tasks. p_value: the probability of such a change if only the draw differs. adjusted_p_value: by Holm''s method, over the keys of the period. All four are null below 5 effective tasks on either side. parts sum to the change in score: weights is the effect of other weights, cache_warming_up that of more or fewer traces whose cache was warming up.';

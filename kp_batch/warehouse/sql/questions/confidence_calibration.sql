@@ -49,4 +49,4 @@ JOIN means
         IS NOT DISTINCT FROM (means.task_domain, means.agent_id)
 ORDER BY ALL;
 
-COMMENT ON VIEW confidence_calibration IS 'Does the reported confidence match the success rate? For each domain and agent: the mean confidence, the success rate, and their difference, overconfidence, with a 95% interval. expected_error: the mean gap over ten bins of confidence. brier_skill: the skill of the Brier score over always reporting the base rate; null if that rate is 0 or 1. constant: every trace reports the same confidence, so nothing can be learnt from it.';
+COMMENT ON VIEW confidence_calibration IS 'Does the reported confidence match the success rate? A row is an agent in a domain. overconfidence: mean_confidence - success_rate, with a 95% interval. expected_error: the mean gap over ten bins of confidence. brier_skill: the skill of the Brier score over always reporting the success rate; null if that is 0 or 1. constant: every trace reports the same confidence.';

@@ -2,7 +2,7 @@
 -- Example: FROM dated_weights ORDER BY name, valid_from NULLS FIRST;
 CREATE VIEW dated_weights AS
 WITH by_date AS (
-    -- null is the beginning. A profile without times applies from the beginning.
+    -- null is the beginning; a profile without times applies from there on.
     SELECT * EXCLUDE (valid_from), unnest(coalesce(valid_from, [NULL])) AS valid_from FROM kp.profiles
 )
 SELECT
@@ -16,4 +16,4 @@ SELECT
     outcome_confidence
 FROM by_date;
 
-COMMENT ON VIEW dated_weights IS 'Which weights are valid when? They apply from valid_from (null: from the beginning) to just before valid_to (null: without end). Traces of a domain without weights at their time use those of default.';
+COMMENT ON VIEW dated_weights IS 'Which weights are valid when? A row is a version of a profile, valid from valid_from (null: the beginning) until before valid_to (null: no end). A trace takes those of default if its domain has none at its time.';

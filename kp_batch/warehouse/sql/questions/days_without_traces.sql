@@ -12,4 +12,4 @@ FROM gaps
 WHERE next_day - gaps.last_day > 1
 ORDER BY first_day;
 
-COMMENT ON VIEW days_without_traces IS 'Which days (UTC) between the first and the last have no trace?';
+COMMENT ON VIEW days_without_traces IS 'Which days (UTC) between the first and the last have no trace? A row is a gap.';

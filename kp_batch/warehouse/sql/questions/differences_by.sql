@@ -41,4 +41,4 @@ WHERE CASE
 END
 ORDER BY list_position(kp.names(measures), measure);
 
-COMMENT ON MACRO TABLE differences_by IS 'On the tasks that both a and b attempted, two values of a column, by how much does b differ from a? Each task counts once, across domains unless the condition picks one. parts sum to the difference in score; weights is the effect of other weights. low and high: 95% intervals, null below 5 tasks.';
+COMMENT ON MACRO TABLE differences_by IS 'By how much does the value b of a column differ from the value a, on the tasks that both attempted? A row is a measure. Each task counts once, across domains unless the condition picks one. low, high: a 95% interval of the difference, null below 5 tasks. parts sum to the difference in score.';

@@ -13,4 +13,4 @@ FROM kp.scores
 GROUP BY task_domain
 ORDER BY task_domain;
 
-COMMENT ON VIEW dimension_correlations IS 'Which dimensions vary together in each domain? Pearson''s correlations; null if a dimension is constant.';
+COMMENT ON VIEW dimension_correlations IS 'Which dimensions vary together? A row is a domain, with Pearson''s correlations; null if a dimension is constant.';

@@ -31,4 +31,4 @@ WHERE a.run_id = (SELECT
     WHERE run_id IN (run_a, run_b) AND json_extract_string(counts, 'accepted')::BIGINT > 0)
 ORDER BY a.task_domain NULLS FIRST;
 
-COMMENT ON MACRO TABLE drift IS 'How did the scores change from one run to another, in each domain and in all (null)? Means, quantiles and the population stability index: 0.1 is a small change, 0.25 a large one; null below 200 traces in either run.';
+COMMENT ON MACRO TABLE drift IS 'How did the scores change from one run to another? A row is a domain; null: all. stability_index: 0.1 is a small change, 0.25 a large one; null below 200 traces in either run.';

@@ -34,4 +34,4 @@ WHERE abs(recorded_score - score_if_empty) <= tolerance
     AND abs(recorded_score - score) > tolerance
 ORDER BY created_at, trace_id;
 
-COMMENT ON MACRO TABLE implied_restarts IS 'Which traces did a live engine score with an empty cache, as after a restart, although the cache here was not empty? These are the recorded scores that depend on novelty, that an empty cache explains within the tolerance, and that the published score does not.';
+COMMENT ON MACRO TABLE implied_restarts IS 'Which traces did a live engine score with an empty cache, as after a restart, although the cache here was not empty? A row is a trace. Its recorded score depends on novelty, and equals the score with an empty cache within the tolerance, but not the published one.';

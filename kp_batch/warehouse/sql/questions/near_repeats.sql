@@ -8,4 +8,4 @@ WHERE max_similarity >= similarity
     OR (similarity <= 1 AND (nearest_trace_id, text_hash) IN (SELECT (trace_id, text_hash) FROM kp.scores))
 ORDER BY max_similarity DESC, trace_id;
 
-COMMENT ON MACRO TABLE near_repeats IS 'Which traces are at least this similar to one in their cache, and to which? Equal texts have similarity 1. kp-batch redundancy compares with all earlier traces, not only with the cache.';
+COMMENT ON MACRO TABLE near_repeats IS 'Which traces are at least this similar to one in their cache, and to which? A row is such a trace. Equal texts have similarity 1. kp-batch redundancy compares with all earlier traces.';

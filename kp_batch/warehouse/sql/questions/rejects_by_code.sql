@@ -11,4 +11,4 @@ LEFT JOIN kp.runs USING (run_id)
 GROUP BY ALL
 ORDER BY ALL;
 
-COMMENT ON VIEW rejects_by_code IS 'What is rejected, and why? By file, by the day (UTC) of the run that first rejected it, and by code.';
+COMMENT ON VIEW rejects_by_code IS 'What is rejected, and why? A row is a code, a file, and the day (UTC) of the run that first rejected its rows.';

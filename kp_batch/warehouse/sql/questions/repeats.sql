@@ -16,4 +16,4 @@ GROUP BY ALL
 HAVING count(*) > 1
 ORDER BY traces DESC, COLUMNS([hash]);
 
-COMMENT ON MACRO TABLE repeats IS 'Which objectives (objective_hash) or texts (text_hash) recur, how often, in how many texts, and how often with success?';
+COMMENT ON MACRO TABLE repeats IS 'Which objectives (objective_hash) or texts (text_hash) recur? A row is one of them. texts: the number of different texts. success: the success rate.';

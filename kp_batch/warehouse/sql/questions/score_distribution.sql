@@ -18,4 +18,4 @@ FROM kp.scores
 GROUP BY task_domain
 ORDER BY task_domain;
 
-COMMENT ON VIEW score_distribution IS 'How are scores distributed in each domain? Moments and quantiles. stddev is null for a single score; skewness is null below three scores and if all are equal.';
+COMMENT ON VIEW score_distribution IS 'How are the scores of each domain distributed? A row is a domain. stddev is null for a single score; skewness is null below three scores and if all are equal.';

@@ -14,4 +14,4 @@ END
 GROUP BY ALL
 ORDER BY ALL;
 
-COMMENT ON MACRO TABLE score_histogram IS 'How many scores of each domain fall into each bin of equal width? Empty bins have no row.';
+COMMENT ON MACRO TABLE score_histogram IS 'How many scores of each domain are in each bin of equal width? A row is a bin with scores, from low to high.';

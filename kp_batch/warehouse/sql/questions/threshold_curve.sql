@@ -26,4 +26,4 @@ WHERE CASE
 END
 ORDER BY task_domain, step;
 
-COMMENT ON MACRO TABLE threshold_curve IS 'What share of each domain reaches a threshold, for thresholds from 0 to 1 in so many steps?';
+COMMENT ON MACRO TABLE threshold_curve IS 'What share of each domain reaches a threshold? A row is a threshold in a domain, from 0 to 1 in this many steps.';

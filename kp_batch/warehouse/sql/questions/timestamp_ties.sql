@@ -11,4 +11,4 @@ SEMI JOIN shared USING (created_at)
 GROUP BY created_at
 ORDER BY traces DESC, created_at;
 
-COMMENT ON VIEW timestamp_ties IS 'Which traces have the same time, so that only their ids decide which one came first?';
+COMMENT ON VIEW timestamp_ties IS 'Which traces have the same time, so that their ids decide which came first? A row is a time.';

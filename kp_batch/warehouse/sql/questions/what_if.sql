@@ -38,4 +38,4 @@ WITH weighted AS (
 SELECT *, score - published_score AS change
 FROM weighted;
 
-COMMENT ON MACRO TABLE what_if IS 'What would every score be under other weights, overrides included? score is the score under these weights.';
+COMMENT ON MACRO TABLE what_if IS 'What would every score be under other weights, overrides included? A row is a trace; score is the score under these weights.';
