@@ -53,13 +53,11 @@ def _as_form(schema: dict[str, Any]) -> None:
 class Places(SettingsModel):
     """The keys before the tables of a project's file, and the file itself."""
 
-    project: GivenProject = Field(
-        None, description="A kp_batch.toml. Other given values override its values."
-    )
+    project: GivenProject = Field(None, description="The project's file. Other values override it.")
     archive: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
         (),
         description="Parquet or JSONL files, folders, globs or URLs. By default, the project's, "
-        "or, without a project, the last run's.",
+        "or that of the last run.",
     )
     warehouse: Annotated[Path, BeforeValidator(folder_of)] = Field(
         description="The folder of the tables, or its URL in a bucket. By default, the project's."
@@ -82,8 +80,7 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
 
     preview: bool = Field(
         default=False,
-        description="Do all the work but publish nothing: show how the scores would change, and "
-        "what audits find.",
+        description="Do all the work, publish nothing, and show how the scores would change.",
     )
     output: Annotated[Path | None, Metavar("FILE")] = Field(
         None, description="With --preview, write its report to this file."
@@ -93,13 +90,13 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
     )
     restore_vectors: bool = Field(
         default=False,
-        description="Compute missing or damaged vectors of published traces again; scores stay.",
+        description="Compute missing or damaged vectors of published traces again.",
     )
     ignore_rollback: bool = Field(
         default=False,
-        description="Run even if the project's settings bring back what a rollback undid.",
+        description="Run even if the project brings back what a rollback undid.",
     )
-    note: Note = Field(None, description="A line to store with the run, such as its reason.")
+    note: Note = Field(None, description="A line to store with the run.")
 
     @model_validator(mode="before")
     @classmethod

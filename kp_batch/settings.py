@@ -251,23 +251,21 @@ class SettingsTable(SettingsModel):
     )
     precision: Precision = Field(
         "float32",
-        description="How the model computes: float32, or bf16, which is faster if the processor or "
-        "the GPU supports it.",
+        description="float32, or bf16, which is faster on a processor or GPU that supports it.",
     )
-    cache_size: CacheSize = Field(1_000, description="How many vectors the cache holds.")
+    cache_size: CacheSize = Field(1_000, description="How many vectors a cache holds.")
     ttl: Duration = Field(
         None,
-        description="How long a vector stays in the cache, such as 90m, 12h or 7d; none: no limit.",
+        description="How long a vector stays in a cache, such as 90m, 12h or 7d; none: no limit.",
     )
     cache_by: CacheBy = Field(
         (),
-        description="Which traces share a cache: none (all), or those with the same agent_id, "
-        "framework, task_domain, or key in their files' paths, as in host=a; + joins several.",
+        description="Which traces share a cache: those with the same agent_id, framework, "
+        "task_domain, or key of a folder such as host=a; + joins several; none: all.",
     )
     threshold: Threshold = Field(
         0.75,
-        description="The score that a trace must reach to be exported, and to count as at "
-        "threshold.",
+        description="The score that traces must reach, 0 to 1, for example to be exported.",
     )
     trace_text: bool = Field(
         default=True,
@@ -284,8 +282,8 @@ class Settings(SettingsTable):
     )
     audits: Audits = Field(
         default_factory=partial(AuditSet, {}),
-        description="A TOML file of audits (SQL for rows that must not be published), or none to "
-        "end them.",
+        description="A TOML file of audits, SQL for rows that must not be published; none ends "
+        "them.",
     )
 
 
@@ -294,8 +292,8 @@ class RunOptions(SettingsModel):
 
     exclude: Annotated[tuple[Glob, ...], ONE_OR_MORE] = Field(
         (),
-        description="Leave out files and folders of the archive that match a glob, such as "
-        "broken/*.parquet. Their traces stay until a run prunes, and no limit counts them.",
+        description="Leave out files and folders that match, such as broken/*.parquet. Their "
+        "traces stay until a run prunes, and no limit counts them.",
     )
     prune: bool = Field(
         default=False,
@@ -305,18 +303,17 @@ class RunOptions(SettingsModel):
         None,
         min_length=1,
         examples=["auto"],
-        description="Do the work on Ray: with this number of workers on this machine, on the "
-        "cluster at this address, or on the one that is running (auto).",
+        description="Work on Ray: with this number of workers on this machine, on the cluster at "
+        "this address, or on the running one (auto).",
     )
     wait: Wait = Field(
         default=NO_WAIT,
-        description="Wait while another run writes to the warehouse; with a duration such as 90s, "
-        "30m or 2h, at most this long.",
+        description="Wait while another run writes to the warehouse; with a duration such as 30m, "
+        "at most this long.",
     )
     report: bool = Field(
         default=False,
-        description="Write report.html into the warehouse after the run, even if it fails; for a "
-        "preview, use -o.",
+        description="Write report.html into the warehouse after the run, even if it fails.",
     )
 
 
@@ -325,8 +322,8 @@ class Limits(SettingsModel):
 
     max_reject_share: Share = Field(
         "5%",
-        description="Fail if more than this share of all rows is rejected, such as 5% or 0.05; or "
-        "of the newly read rows, if ten or more of them are rejected.",
+        description="Fail if more than this share of all rows is rejected, or of the newly read "
+        "rows if ten or more of them are.",
     )
     max_new_rejects: Limit = Field(
         None,
@@ -335,24 +332,23 @@ class Limits(SettingsModel):
     )
     max_removed: Limit = Field(
         None,
-        description="Fail if more published traces than this would be removed: a number, or a "
-        "share. By default, 5% or 10, whichever is more. Pruned and forgotten ones do not count.",
+        description="Fail if more published traces than this would be removed, not counting pruned "
+        "and forgotten ones. By default, 5% or 10, whichever is more.",
     )
     max_unreadable: Limit = Field(
         None,
-        description="Fail if more files than this are unreadable: a number, or a share. Files that "
-        "were already unreadable at the last successful run do not count.",
+        description="Fail if more files than this are unreadable, not counting those that already "
+        "were at the last successful run.",
     )
     max_gone: Limit = Field(
         None,
-        description="Fail if more files than this are gone since the last successful run: a "
-        "number, or a share.",
+        description="Fail if more files than this are gone since the last successful run.",
     )
     timeout: Duration = Field(
         None,
         examples=["4h"],
-        description="End the command after this time, such as 90s, 30m or 4h. Calls in Python and "
-        "flows have no timeout.",
+        description="End the command after this time, such as 30m or 4h. Calls in Python and flows "
+        "have no timeout.",
     )
 
 

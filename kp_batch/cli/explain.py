@@ -71,8 +71,8 @@ def _key_and_value(text: str) -> tuple[str, str | None]:
     multiple=True,
     type=Parsed(_key_and_value),
     metavar="KEY=VALUE",
-    help="If the warehouse has several caches (--cache-by), score with that of VALUE; without "
-    "VALUE, with that of traces that lack one.  [default: the trace's own]",
+    help="Score with another of several caches (--cache-by), that of VALUE; without VALUE, that of "
+    "traces that lack one.  [default: the trace's own]",
 )
 @json_option
 def score(  # noqa: PLR0913 (each is an option)
@@ -86,8 +86,8 @@ def score(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Score new traces. FILE, or - for stdin, has one as JSON, or several as JSONL.
 
-    With a warehouse, each trace is scored as if it came next there; nothing is written. Without
-    one, each is scored as the first trace of a live engine. --json prints a line for each.
+    Writes nothing. With a warehouse, each trace is scored as if it came next there. Without one,
+    each is scored as the first trace of a live engine. --json prints a line for each.
     """
     from kp_batch.operations.score import score_lines, scored_text
     from kp_batch.operations.warehouse_cache import scoring

@@ -55,9 +55,8 @@ def _conditions() -> "type[ExportFilter]":
 def export(warehouse: Path, output: str, *, as_json: bool, **conditions: Any) -> None:
     """Write traces with their scores.
 
-    By default, these are the traces at or above the threshold. They are read again from the
-    archive. Private traces, and those that are gone or changed since they were scored, are left
-    out.
+    By default, these are the traces at or above the threshold, read again from the archive. Private
+    traces, and those that are gone or changed, are left out.
     """
     if as_json and output == _STDOUT:
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")

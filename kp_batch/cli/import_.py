@@ -81,7 +81,7 @@ def _limits() -> "type[ImportLimits]":
     "archive",
     metavar="ARCHIVE",
     type=_FolderOrUrl(file_okay=False),
-    help="The folder of the archive, or its URL in a bucket. It gets a file for each day.",
+    help="The folder of the archive, or its URL in a bucket, which gets a file for each day.",
 )
 @click.option(
     "--rules",
@@ -117,8 +117,8 @@ def import_(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Import other systems' traces into an archive.
 
-    `kp-batch import-formats` lists the FORMATs. auto is that of the archive, or detected from the
-    files. Without arguments, run the project's imports, one after another.
+    `kp-batch import-formats` lists the FORMATs. auto takes that of the archive, or detects it.
+    Without arguments, run the project's imports, one after another.
     """
     if _is_bare():
         _import_all(as_json=as_json)
@@ -170,7 +170,7 @@ def import_formats() -> None:
     "sources",
     metavar="PATH",
     multiple=True,
-    help="Remove everything that came only from this file or folder; may be given several times.",
+    help="Remove what came only from this file or folder; may be repeated.",
 )
 @json_option
 def import_forget(
@@ -178,7 +178,7 @@ def import_forget(
 ) -> None:
     """Remove imported traces for good from ARCHIVE.
 
-    This includes the records that it keeps.
+    This includes their records.
     """
     if not (ids or sources):
         raise click.UsageError("Missing argument '[ID]...', or option '--source'.")

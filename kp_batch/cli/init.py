@@ -36,14 +36,13 @@ _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 @click.option(
     "--prefect",
     is_flag=True,
-    help="Also write prefect.yaml, which deploys the project as a nightly run of Prefect.",
+    help="Also write prefect.yaml, for a nightly run of Prefect.",
 )
 def init(file: Path, *, prefect: bool, **settings: Any) -> None:
     """Begin a project over ARCHIVE.
 
-    Writes its file, with comments, and creates its warehouse. In its folder, kp-batch run and the
-    other commands then need no archive and no warehouse. In an existing project, kp-batch init
-    --prefect without ARCHIVE writes only prefect.yaml.
+    Writes its file, and creates its warehouse. In its folder, commands then need no archive and no
+    warehouse. In an existing project, --prefect without ARCHIVE writes only prefect.yaml.
     """
     from kp_batch.operations.init import begin_project, deploy_project
 

@@ -42,12 +42,12 @@ _NEEDS = (
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write this file instead. For a warehouse in a bucket, its views read the objects.",
+    help="Write this file instead. For a warehouse in a bucket, it reads the bucket.",
 )
 def catalog(warehouse: Path, output: Path | None) -> None:
     """Rebuild kp.duckdb for other clients.
 
-    Use this if the folder was moved or the file was lost.
+    Use this if the folder was moved or the file is lost.
     """
     from kp_batch.warehouse.publication import make_catalog, rebuild
     from kp_batch.warehouse.reader import connect
@@ -110,7 +110,7 @@ def forget(  # noqa: PLR0913 (each is an option)
     """Remove traces for good.
 
     Scores are then as if these traces had never been in the archive. If an ID is unknown, this
-    fails and changes nothing, unless you give --unseen-too.
+    fails and changes nothing, unless --unseen-too is given.
     """
     all_ids = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
@@ -134,10 +134,9 @@ def forget(  # noqa: PLR0913 (each is an option)
 def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Publish again what RUN left.
 
-    This is its scores, rejects, files and settings. A RUN is an id or its beginning, latest (the
-    last successful run), previous (the one before), or a time such as 2026-03-01T02:00 (the last
-    run that had succeeded by then; UTC unless a zone follows). --dry-run also shows what the next
-    run would then do with the archive as it is.
+    This is its scores, rejects, files and settings. RUN is an id or its beginning, previous, or a
+    time such as 2026-03-01T02:00 (in UTC unless a zone follows): the last run that had succeeded by
+    then. --dry-run also shows what the next run would then do.
     """
     from kp_batch.operations.rollback import excluded_by, plan_rollback, rolled_back_text
     from kp_batch.operations.rollback import rollback as roll_back

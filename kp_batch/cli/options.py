@@ -158,7 +158,7 @@ project_option = click.option(
     is_eager=True,  # the warehouse may be its
     expose_value=False,
     callback=_find_project,
-    help="The project's file. Other options override its values.",
+    help="The project's file. Other options override it.",
     show_default=f"{PROJECT_FILE} in this folder, if it exists",
 )
 
@@ -189,7 +189,7 @@ rows_as_json_option = click.option("--json", "as_json", is_flag=True, help="Prin
 format_option = option_of_format(
     type=click.Choice(["table", "line", "csv"]),
     default="table",
-    help="line prints each value on its own line, as table does for rows wider than the terminal.",
+    help="line prints each value on its own line, as table does for rows that are too wide.",
 )
 count_option = partial(click.option, type=Parsed(parse_count), metavar="N", show_default=True)
 

@@ -100,8 +100,8 @@ def sql(  # noqa: PLR0913 (each is an option)
     """Query the tables with SQL.
 
     The views are scores, rejects, profiles, runs, files and distributions. Several statements print
-    several answers; csv and --json take only one. Without QUERY, list the named questions with
-    examples. If QUERY is the name of a question, explain it.
+    several answers; csv and --json take only one. Without QUERY, list the questions. If QUERY is
+    the name of a question, explain it.
     """
     if not _is_query(query, file):
         if as_of or fail_if_rows:
@@ -140,9 +140,8 @@ def _questions_text(questions: list[Question]) -> str:
 def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     """List the runs, the newest first, and the candidate.
 
-    Shows what each run changed, or why it failed. In the column kept, as-of means that --as-of can
-    read the tables of the run, and rollback that a rollback can also publish them again. Without a
-    terminal, each value has its own line.
+    Shows what each run changed, or why it failed. kept is as-of if --as-of can read its tables, and
+    rollback if a rollback can also publish them again.
     """
     from kp_batch.operations.kept_runs import RUNS, available_runs
 
@@ -160,24 +159,24 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
 
 
 @kp_batch.command()
-@warehouse_option_of(type=WarehouseFolder(path_type=Path, readable=False))
+@warehouse_option_of(type=WarehouseFolder(path_type=Path, readable=False), metavar="DIRECTORY")
 @click.option(
     "--max-age",
     type=Parsed(parse_duration),
     metavar="TIME",
-    help="Exit with 1 if the last success is older than this, such as 26h, or missing.",
+    help="Exit with 1 if the last success is missing or older than this, such as 26h.",
 )
 @click.option(
     "--max-trace-age",
     type=Parsed(parse_duration),
     metavar="TIME",
-    help="Exit with 1 if the newest trace is older than this, such as 3d, or missing. Traces dated "
+    help="Exit with 1 if the newest trace is missing or older than this, such as 3d. Traces dated "
     "in the future do not count.",
 )
 @click.option(
     "--fail-if-failed",
     is_flag=True,
-    help="Exit with 1 if the last run was refused, failed, could not begin, was stopped or killed.",
+    help="Exit with 1 if the last run did not succeed.",
 )
 @json_option
 def status(
@@ -190,8 +189,8 @@ def status(
 ) -> None:
     """Show the last run, the last success and open warnings.
 
-    Exits with 1 if there is no warehouse, if it cannot be reached within 30 s, or if a table is
-    missing from its folder. Writes nothing.
+    Exits with 1 if the warehouse or one of its tables is missing, or if it cannot be reached within
+    30 s. Writes nothing.
     """
     from kp_batch.operations.status import (
         check_age,
@@ -234,9 +233,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     """Run the audits of the warehouse.
 
-    They run over the published tables, or over those that RUN left. RUN may be candidate. Audits
-    can read the tables before RUN as published.TABLE; without RUN, these are the tables before the
-    last successful run. Exits with 1 if an audit fails.
+    They read the tables that RUN left, by default the last run, and those before RUN as
+    published.TABLE. RUN may be candidate. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.warehouse.audits import refuse_failed, results_text
@@ -272,9 +270,8 @@ def compare(  # noqa: PLR0913 (each is an option)
     """Compare the scores of two runs.
 
     Shows how they changed from the first RUN to the second, and why. A RUN is an id or its
-    beginning, latest (the last successful run), previous (the one before), or a time such as
-    2026-03-01T02:00 (the last run that had succeeded by then; UTC unless a zone follows). candidate
-    is a preview, or a run that audits refused.
+    beginning, latest, previous, candidate, or a time such as 2026-03-01T02:00 (in UTC unless a zone
+    follows): the last run that had succeeded by then.
     """
     from kp_batch.operations.compare import compare as compare_runs
     from kp_batch.operations.compare import comparison_text
@@ -311,15 +308,15 @@ def _frame_file(warehouse: Path, output: str) -> Generator["Callable[[pl.DataFra
 @warehouse_option
 @count_option("--sample", "traces", default=100, help="How many traces to draw at random.")
 @click.option("--no-embed", is_flag=True, help="Trust the stored vectors.")
-@click.option("--seed", type=int, help="Draw the same traces again.  [default: a new seed]")
+@click.option("--seed", type=int, help="The same seed draws the same traces.  [default: a new one]")
 @json_option
 def verify(
     warehouse: Path, traces: int, seed: int | None, *, no_embed: bool, as_json: bool
 ) -> None:
     """Score some traces again, and compare.
 
-    Scores them from their files, and compares with what is published. Exits with 1 if any differs,
-    or if none of their files is unchanged.
+    Scores them from their files. Exits with 1 if a score differs from the published one, or if none
+    of the files is unchanged.
     """
     from kp_batch.operations.verify import refuse_wrong, verification_text
     from kp_batch.operations.verify import verify as verify_traces

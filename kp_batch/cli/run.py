@@ -62,15 +62,14 @@ DEMO_QUERIES = {
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Print only errors, new or changed warnings, changed settings, and whether the warehouse "
-    "is new.",
+    help="Print only errors, and what is new: warnings, settings, the warehouse.",
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:
     """Rescore ARCHIVE.
 
-    ARCHIVE is Parquet or JSONL files, folders, globs or URLs. It defaults to the project's, or,
-    without a project, to that of the last run.
+    ARCHIVE is Parquet or JSONL files, folders, globs or URLs. By default, it is the project's, or
+    that of the last run.
     """
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 

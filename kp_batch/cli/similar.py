@@ -51,8 +51,8 @@ def _is_file(name: str) -> bool:
 def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool) -> None:
     """Find the traces that are most similar to one.
 
-    Searches the whole archive, earlier and later traces. TRACE is an id or its beginning. FILE, or
-    - for stdin, has new traces, as for score; --json then prints a line for each.
+    Searches the whole archive. TRACE is an id or its beginning. FILE, or - for stdin, has new
+    traces as JSONL; --json then prints a line for each.
     """
     from kp_batch.operations.similar import similar_text, similar_to_lines, similar_to_trace
 
@@ -78,8 +78,8 @@ def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool
 def redundancy(warehouse: Path, similarity: float, *, as_json: bool) -> None:
     """Find the share of traces that repeat an earlier one.
 
-    Near repeats of any earlier trace of the archive count, too. The share is exact up to 50,000
-    different texts; above, it is an estimate with its interval.
+    Near repeats count, too. Above 50,000 different texts, the share is an estimate with its
+    interval.
     """
     from kp_batch.operations.redundancy import redundancy as redundancy_of
     from kp_batch.operations.redundancy import redundancy_text

@@ -31,10 +31,9 @@ def _values() -> "type[SweepValues]":
 def sweep(warehouse: Path, *, as_json: bool, **values: Any) -> None:
     """Show the effect of other caches and thresholds.
 
-    Changes nothing. Compares every combination of the given values with the current settings, from
-    the stored vectors. Options that you leave out, the encoder and the weights stay as the
-    warehouse has them. If the archive has recorded scores, a column shows how many of them each
-    cache reproduces.
+    Changes nothing. Compares every combination of the given values with the current settings. Other
+    settings stay. If the archive has recorded scores, a column shows how many of them each
+    combination reproduces.
     """
     from kp_batch.operations.sweep import sweep as sweep_of
 

@@ -35,7 +35,7 @@ class ExportFilter(SettingsModel):
         description="The lowest score. By default, the warehouse's threshold.",
     )
     domain: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
-        (), description="Only this domain; may be given several times."
+        (), description="Only this domain; may be repeated."
     )
     since: Day = Field(None, description="Only traces made on this day or later, in UTC.")
     until: Day = Field(None, description="Only traces made on this day or earlier.")
@@ -51,7 +51,7 @@ class ExportFilter(SettingsModel):
         "texts.",
     )
     top: Annotated[int | None, Metavar("N")] = Field(
-        None, ge=1, description="Only the best N of what is left, the best first."
+        None, ge=1, description="Only the best N, the best first."
     )
     include_private: bool = Field(default=False, description="Export private traces, too.")
 

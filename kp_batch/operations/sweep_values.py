@@ -28,14 +28,14 @@ class SweepValues(SettingsModel):
     """The settings whose combinations are compared; those without a value stay as they are."""
 
     cache_by: Annotated[tuple[_CacheBy, ...], _SEVERAL, Metavar("NAME,...")] = Field(
-        (), description="Which traces share a cache: none,agent_id,agent_id+host."
+        (), description="Which traces share a cache, such as none,agent_id,agent_id+host."
     )
     cache_size: Annotated[tuple[_Size, ...], _SEVERAL, Metavar("SIZE,...")] = Field(
-        (), description="How many vectors the cache holds: 200,1000,5000."
+        (), description="How many vectors a cache holds, such as 200,1000."
     )
     ttl: Annotated[tuple[Duration, ...], _SEVERAL, Metavar("TTL,...")] = Field(
-        (), description="How long a vector stays in the cache: none,12h,7d."
+        (), description="How long a vector stays in a cache, such as none,12h,7d."
     )
     threshold: Annotated[tuple[Threshold, ...], _SEVERAL, Metavar("SCORE,...")] = Field(
-        (), description="Thresholds: 0.7,0.75."
+        (), description="Thresholds, such as 0.7,0.75."
     )

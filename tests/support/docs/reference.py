@@ -13,15 +13,13 @@ from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import click
 import duckdb
-from annotated_types import Ge, Le, MinLen
 
 from kp_batch import bounds
 from kp_batch.cli import _MODULES, kp_batch
-from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
+from kp_batch.cli.options import GROUPS, group_of
 from kp_batch.columns import COLUMNS
 from kp_batch.config import RescoreConfig
 from kp_batch.schemas import TABLES
@@ -37,25 +35,21 @@ REFERENCE = DOCS / "reference"
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options; those of several commands once."""
+    """Every command with its options; those of several commands once, and settings by name."""
     for name in _MODULES:
         import_module(f"kp_batch.cli.{name}")
     of_run = _rows("run")
     shared = {name: of_run[name] for name in _SHARED}
-    yield from ("## Shared options\n", *_table(shared.values()), "")
+    yield from ("## Shared options\n", *shared.values(), "")
     for name, command in sorted(kp_batch.commands.items()):
         with click.Context(command, info_name=f"kp-batch {name}") as context:
             usage = " ".join(command.collect_usage_pieces(context))
         yield f"## kp-batch {name}\n\n`kp-batch {name} {usage}`\n"
         yield f"{_paragraphs(command.help or '')}\n"
-        if name == "run":
-            yield from _groups({name: row for name, row in of_run.items() if name not in shared})
-        else:
-            yield from _options(_rows(name), shared, of_run if name in _AS_RUN else {})
+        yield from _options(_rows(name), shared, of_run)
 
 
 _SHARED = ("--project", "--warehouse", "--json")
-_AS_RUN = ("init", "plan")  # which take options of a run
 
 
 def _paragraphs(text: str) -> str:
@@ -63,13 +57,13 @@ def _paragraphs(text: str) -> str:
 
 
 def _rows(command: str) -> dict[str, str]:
-    """The row of each option of a command, by its last name."""
+    """What each option of a command is, by its last name."""
     found: dict[str, str] = {}
     with click.Context(kp_batch.commands[command]) as context:
         for param in context.command.get_params(context):
             record = param.get_help_record(context)
             if isinstance(param, click.Option) and record and "--help" not in param.opts:
-                found[param.opts[-1]] = f"| `{_cell(record[0])}` | {_cell(record[1])} |"
+                found[param.opts[-1]] = f"- `{_spaced(record[0])}`: {_spaced(record[1])}"
     return found
 
 
@@ -77,64 +71,40 @@ def _options(
     rows: Mapping[str, str], shared: Mapping[str, str], of_run: Mapping[str, str]
 ) -> Iterator[str]:
     """The options of a command; those that another place explains are only named."""
-    others = [name for name, row in rows.items() if shared.get(name) == row]
-    as_run = [name for name in rows.keys() - others if of_run.get(name) == rows[name]]
-    own = [row for name, row in rows.items() if name not in (*others, *as_run)]
-    yield from (*_table(own), "") if own else ()
-    if as_run:
-        named = _names(name for name in rows if name in as_run)
-        yield f"Options of [`run`](#kp-batch-run): {named}.\n"
-    if others:
-        yield f"[Shared options](#shared-options): {_names(others)}.\n"
-
-
-def _groups(rows: Mapping[str, str]) -> Iterator[str]:
-    """The options of a run, in the groups that help has."""
-    command = kp_batch.commands["run"]
-    assert isinstance(command, SettingsCommand)
-    with click.Context(command) as context:
-        for title, params in command.grouped(context).items():
-            yield f"{title[0].upper()}{title[1:]}:\n"
-            yield from _table(rows[each.opts[-1]] for each in params if each.opts[-1] in rows)
-            yield ""
-    yield f"[Shared options](#shared-options): {_names(_SHARED)}.\n"
+    fields = {f"--{name.replace('_', '-')}" for name in RescoreConfig.model_fields}
+    settings = {name for name in fields - {*shared} if rows.get(name) == of_run.get(name)}
+    own = [row for name, row in rows.items() if name not in settings and row != shared.get(name)]
+    yield from (*own, "") if own else ()
+    if named := [name for name in rows if name in settings]:
+        yield f"[Settings](settings.md): {_names(named)}.\n"
+    if others := [name for name, row in rows.items() if row == shared.get(name)]:
+        yield f"[Shared](#shared-options): {_names(others)}.\n"
 
 
 def _names(options: Iterable[str]) -> str:
     return ", ".join(f"`{option}`" for option in options)
 
 
-def _table(rows: Iterable[str]) -> Iterator[str]:
-    yield from ("| option | meaning |\n|---|---|", *rows)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace(" RANGE", "").split()).replace("|", "\\|")
+def _spaced(text: str) -> str:
+    return " ".join(text.replace(" RANGE", "").split())
 
 
 def settings() -> Iterator[str]:
-    """Every setting of a run, in the groups that help has."""
+    """Every setting of a run with its default, in the groups that help has."""
     for title in GROUPS:
-        yield f"{title[0].upper()}{title[1:]}:\n\n| setting | default | bounds | meaning |"
-        yield "|---|---|---|---|"
+        yield f"{title[0].upper()}{title[1:]}:\n"
         yield from (row for name, row in _settings() if group_of(name) == title)
         yield ""
 
 
 def _settings() -> Iterator[tuple[str, str]]:
-    """The row of each setting, with its name."""
+    """What each setting is, with its name."""
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
     for name, field in RescoreConfig.model_fields.items():
         shown = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
-        default = "" if field.is_required() or shown in (None, [], [""]) else f"{shown}".lower()
-        bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
-        yield name, f"| `{name}` | {default} | {bounds} | {_cell(field.description or '')} |"
-
-
-def _bound(rule: Any) -> str:
-    if isinstance(rule, Ge | Le):
-        return f"≥ {rule.ge}" if isinstance(rule, Ge) else f"≤ {rule.le}"
-    return "not empty" if isinstance(rule, MinLen) else ""
+        has_default = not field.is_required() and shown not in (None, False, [], [""])
+        default = f" ({f'{shown}'.lower()})" if has_default else ""
+        yield name, f"- `{name}`{default}: {field.description}"
 
 
 def limits() -> Iterator[str]:
