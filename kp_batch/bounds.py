@@ -26,7 +26,7 @@ TRACE_BYTES = 256 << 20  # the parts of one trace in an import, plus 64 bytes fo
 MEMBER_BYTES = 2 << 30  # unpacked gzip or zstd; an unpacked `.eval`, unless the ratio allows more
 REFUSED = 1 << 18  # faulty or blank lines in a file; an import takes nothing from a file with more
 UNPACKED_BYTES = 256 << 20  # an unpacked Parquet file, unless the ratio allows more
-RATIO = 100  # the ratio: how many times its own size a file may unpack to
+RATIO = 100  # how many times its own size a file may unpack to, the ratio
 COLUMNS = 10_000  # columns in a Parquet file; each field of a struct counts
 NESTING = 1_000  # levels of objects and lists inside each other
 

@@ -168,21 +168,14 @@ def score(  # noqa: PLR0913 (the settings of a run)
         >>> import kp_batch as kp
         >>> trace = {
         ...     "id": "kp:trace:1",
-        ...     "metadata": {
-        ...         "created_at": "2026-01-05T08:00:00Z",
-        ...         "task_domain": "code",
-        ...         "success": True,
-        ...     },
+        ...     "metadata": {"created_at": "2026-01-05", "task_domain": "code", "success": True},
         ...     "task": {"objective": "Fix the import"},
-        ...     "steps": [
-        ...         {"type": "thought", "content": "The package was renamed"},
-        ...         {"type": "tool_call", "tool": {"name": "editor"}},
-        ...     ],
+        ...     "steps": [{"type": "tool_call", "tool": {"name": "editor"}}],
         ...     "outcome": {"confidence": 0.8},
         ... }
         >>> scored = kp.score([trace, {**trace, "id": None}], embedder="hashing")
         >>> scored.select("row", "novelty", scored["score"].round(3)).rows()
-        [(0, 0.5, 0.564)]
+        [(0, 0.5, 0.537)]
         >>> scored.rejects.select("row", "message").rows()
         [(1, 'id is null')]
     """

@@ -51,11 +51,9 @@ class RunMethods(Place):
             AuditError: audits would refuse the run; see its `results`.
 
         Examples:
-            >>> code = kp.load_profiles().as_json()["code"]
-            >>> weights = {"code": code | {"novelty": 0.2, "outcome_confidence": 0.3}}
-            >>> moved = wh.preview("archive", profiles=weights).moved.to_polars()
+            >>> moved = wh.preview("archive", cache_size=10).moved.to_polars()
             >>> moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
-            [('code', 0.099), ('code', 0.099)]
+            [('default', 0.164), ('code', 0.16)]
         """
         return cast("Preview", self._start(archive, settings, preview=True, prefect=prefect))
 

@@ -77,8 +77,11 @@ def _options(
     yield from (*own, "") if own else ()
     if named := [name for name in rows if name in settings]:
         yield f"[Settings](settings.md): {_names(named)}.\n"
-    if others := [name for name, row in rows.items() if row == shared.get(name)]:
-        yield f"[Shared](#shared-options): {_names(others)}.\n"
+    others = [name for name, row in rows.items() if row == shared.get(name)]
+    if len(others) == len(shared):
+        yield "All [shared options](#shared-options).\n"
+    elif others:
+        yield f"[Shared options](#shared-options): {_names(others)}.\n"
 
 
 def _names(options: Iterable[str]) -> str:
@@ -109,11 +112,10 @@ def _settings() -> Iterator[tuple[str, str]]:
 
 def limits() -> Iterator[str]:
     """Every limit on what is read, with what its comment says."""
-    yield "| limit | of |\n|---|---|"
     source = Path(bounds.__file__).read_text("utf-8")
     for name, of_what in re.findall(r"^([A-Z]\w+) = .*?  # (.+)$", source, re.MULTILINE):
         value = getattr(bounds, name)
-        yield f"| {_size(value) if name.endswith('_BYTES') else f'{value:,}'} | {of_what} |"
+        yield f"- {_size(value) if name.endswith('_BYTES') else f'{value:,}'}: {of_what}"
 
 
 def _size(value: int) -> str:

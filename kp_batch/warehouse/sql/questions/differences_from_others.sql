@@ -8,4 +8,4 @@ CREATE MACRO differences_from_others(
 FROM kp.unit_differences('task_domain', unit, measures, condition)
 ORDER BY task_domain, COLUMNS([unit]), list_position(kp.names(measures), measure);
 
-COMMENT ON MACRO TABLE differences_from_others IS 'By how much does each value of a column (agent_id, framework) differ from the others of its domain, on the tasks that others also attempted? A row is a measure of a value in a domain. Each task counts once, with the mean attempt of the value and that of the others. Traces without a value are left out. low, high, parts: as in differences_by. One in twenty values differs by chance. This does not rank values: each has other tasks and other opponents.';
+COMMENT ON MACRO TABLE differences_from_others IS 'By how much does each value of a column differ from the others of its domain, on the tasks that others also attempted? A row is a measure of a value in a domain. Each task counts once, with the mean attempt of the value and that of the others. Traces without a value are left out. low, high, parts: as in differences_by. One in twenty values differs by chance. This does not rank values: each has other tasks and other opponents.';

@@ -47,4 +47,4 @@ JOIN kp.intervals_of_means('sums') USING (key)
 WHERE list_contains(kp.names(measures), measure)
 ORDER BY COLUMNS(kp.names(keys)), list_position(kp.names(measures), measure);
 
-COMMENT ON MACRO TABLE means_by IS 'What are the means of some measures of trace_measures? A row is a measure, for the traces with equal values of the keys that meet the condition. low, high: a 95% interval, for another draw of tasks under the same history; null below 5 effective tasks.';
+COMMENT ON MACRO TABLE means_by IS 'What are the means of some measures of trace_measures? A row is a measure, for the traces with equal values of the keys that meet the condition. low, high: a 95% interval, null below 5 effective tasks.';
