@@ -60,4 +60,4 @@ SELECT
 FROM grouped
 ORDER BY number;
 
-COMMENT ON MACRO TABLE novelty_by IS 'How does novelty depend on earlier traces? A row is a band of what: age (how long before the trace the nearest one in its cache was made), similarity (to that one), or repetition (how often the same text came before, at any time).';
+COMMENT ON MACRO TABLE novelty_by IS 'How does novelty depend on earlier traces? The parameter what is age (how much older the nearest trace in the cache is), similarity (to that trace), or repetition (how often the same text came before, at any time). A row is a band of it.';
