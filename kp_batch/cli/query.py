@@ -233,8 +233,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     """Run the audits of the warehouse.
 
-    They read the tables that RUN left, by default the last run, and those before RUN as
-    published.TABLE. RUN may be candidate. Exits with 1 if an audit fails.
+    They read the tables that RUN left, by default those of the last run. published.TABLE is a table
+    before RUN. RUN may be candidate. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.warehouse.audits import refuse_failed, results_text

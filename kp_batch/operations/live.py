@@ -61,8 +61,8 @@ class Session:
             name; None: those of the warehouse, or else the built-in ones.
         cache_size: see `score`.
         ttl: how long a vector stays in the cache, as for `score`; `"none"`: no limit.
-        group: the values that choose one of several caches, such as `{"host": "a"}`, instead of the
-            trace's own; a value of None: the traces without one.
+        group: values that choose one of several caches instead of the trace's own, such as
+            `{"host": "a"}`; a value of None: traces without one.
 
     Raises:
         SettingError: a setting is invalid, or is already set by the warehouse.

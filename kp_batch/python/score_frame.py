@@ -44,7 +44,7 @@ class ScoredFrame(pl.DataFrame):
 
     Attributes:
         rejects: a `polars.DataFrame` of the rows without a score, and of unreadable files, with the
-            columns of the view `rejects` except `run_id`; `source_file` only for files.
+            columns of the view `rejects` except `run_id`; `source_file` only if `traces` are files.
         counts: numbers of rows: `rows` (all), `accepted` (with a score), `duplicates` (the same
             trace again), `superseded` (by a later row of the same id), `rejected`.
         warnings: sentences about other problems, such as a profile that applies to no trace.
@@ -140,9 +140,9 @@ def score(  # noqa: PLR0913 (the settings of a run)
     these rows gives the same scores, bit for bit. If rows share an id, the last one counts.
 
     Args:
-        traces: rows with the fields of an archive, nested as there: a polars or pandas frame, also
-            lazy; anything with `__arrow_c_stream__`, such as a pyarrow table; mappings, such as a
-            list of dicts; or a file, a folder, a glob, a URL, or a list of these.
+        traces: rows with the fields of an archive, nested as there: a polars, pandas or Arrow frame
+            (anything with `__arrow_c_stream__`), also lazy; mappings, such as a list of dicts; or
+            files, folders, globs or URLs.
         embedder: `minilm`, `hashing`, `none`, or a sentence-transformers folder or id.
         precision: how the model computes: `float32` or `bf16`.
         profiles: see `Session`.

@@ -30,7 +30,10 @@ _FROM = "from"  # next to the four weights
 
 @dataclass(frozen=True)
 class WeightProfile:
-    """The name of a profile and its four weights, from 0 to 1, which sum to 1 within 1e-9.
+    """The `name` of a profile, and its weights.
+
+    These are `complexity`, `novelty`, `tool_diversity` and `outcome_confidence`, each from 0 to 1.
+    They sum to 1 within 1e-9.
 
     Examples:
         >>> code = kp.WeightProfile("code", 0.2, 0.3, 0.3, 0.2)

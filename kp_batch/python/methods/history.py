@@ -44,7 +44,7 @@ class HistoryMethods(Place):
 
         Args:
             before: a run, as for `as_of`.
-            after: a later run.
+            after: the run to compare with it.
             force: compare even if encoders or formulas differ.
 
         Examples:

@@ -58,7 +58,7 @@ def _described(each: Documented, head: str, shared: Mapping[str, str]) -> Iterat
     if function is not None:
         yield f"```text\n{_call(each, function)}\n```\n"
     command = _command(each)
-    link = f" Command: [`{command}`](commands.md#kp-batch-{command})." if command else ""
+    link = f" [Command](commands.md#kp-batch-{command})." if command else ""
     yield f"{_prose(sections[''])}{link}\n"
     own = {
         name: text

@@ -16,4 +16,4 @@ SELECT
     outcome_confidence
 FROM by_date;
 
-COMMENT ON VIEW dated_weights IS 'Which weights are valid when? A row is a version of a profile, valid from valid_from (null: the beginning) to just before valid_to (null: no end). A trace takes those of default if its domain has none at its time.';
+COMMENT ON VIEW dated_weights IS 'Which weights are valid when? A row is a version of a profile, valid from valid_from (null: the beginning) to just before valid_to (null: no end). A trace takes the weights of default if its domain has none at its time.';

@@ -38,4 +38,4 @@ ORDER BY task_domain, list_position(
     part
 );
 
-COMMENT ON VIEW part_effects IS 'What drives the scores of each domain? A row is a dimension or an override in a domain: its mean weight, how many traces it changes, and its mean effect on these and on all traces. The last ones sum to the mean score. The shares of the variance sum to 1; a negative one offsets other parts. They are null if all scores are equal.';
+COMMENT ON VIEW part_effects IS 'What drives the scores of each domain? A row is a dimension or an override in a domain: its mean weight, how many traces it changes, and its mean effect on these and on all traces. The effects on all traces sum to the mean score. The shares of the variance sum to 1, and are null if all scores are equal; a negative one offsets other parts.';

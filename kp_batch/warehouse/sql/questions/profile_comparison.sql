@@ -28,4 +28,4 @@ SELECT
         AS other_score
 FROM weighted;
 
-COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, even one that no score uses? A row is a trace and a profile, with the weights that this has at the time of the trace.';
+COMMENT ON VIEW profile_comparison IS 'What would every score be under every weight profile, even one that no score uses? A row is a trace and a profile, with the profile''s weights at the time of the trace.';
