@@ -71,17 +71,21 @@ def _options(
     rows: Mapping[str, str], shared: Mapping[str, str], of_run: Mapping[str, str]
 ) -> Iterator[str]:
     """The options of a command; those that another place explains are only named."""
-    fields = {f"--{name.replace('_', '-')}" for name in RescoreConfig.model_fields}
-    settings = {name for name in fields - {*shared} if rows.get(name) == of_run.get(name)}
+    fields = {f"--{name.replace('_', '-')}" for name in RescoreConfig.model_fields} - {*shared}
+    every = [name for name in of_run if name in fields]
+    settings = [name for name in every if rows.get(name) == of_run[name]]
     own = [row for name, row in rows.items() if name not in settings and row != shared.get(name)]
     yield from (*own, "") if own else ()
-    if named := [name for name in rows if name in settings]:
-        yield f"[Settings](settings.md): {_names(named)}.\n"
-    others = [name for name, row in rows.items() if row == shared.get(name)]
-    if len(others) == len(shared):
+    if len(settings) > 1:
+        others = [name for name in every if name not in settings]
+        yield f"All [settings](settings.md){f' except {_names(others)}' if others else ''}.\n"
+    elif settings:
+        yield f"[Setting](settings.md): {_names(settings)}.\n"
+    named = [name for name, row in rows.items() if row == shared.get(name)]
+    if len(named) == len(shared):
         yield "All [shared options](#shared-options).\n"
-    elif others:
-        yield f"[Shared options](#shared-options): {_names(others)}.\n"
+    elif named:
+        yield f"[Shared options](#shared-options): {_names(named)}.\n"
 
 
 def _names(options: Iterable[str]) -> str:
@@ -190,7 +194,14 @@ def macros() -> Iterator[str]:
             yield f"- `{name}({', '.join(parameters)})`: {comment}"
 
 
-_STEPS = ("measures", "names", "parts", "share_of_cache", "uncertainty")  # files of such macros
+_STEPS = (
+    "measures",
+    "names",
+    "parts",
+    "share_of_cache",
+    "shows_novelty",
+    "uncertainty",
+)  # files of such macros
 
 
 def columns_of_results() -> Iterator[str]:
