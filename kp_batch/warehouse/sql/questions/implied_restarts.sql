@@ -34,4 +34,4 @@ WHERE abs(recorded_score - score_if_empty) <= tolerance
     AND abs(recorded_score - score) > tolerance
 ORDER BY created_at, trace_id;
 
-COMMENT ON MACRO TABLE implied_restarts IS 'Which traces did a live engine score with an empty cache, as after a restart, although the cache here was not empty? A row is a trace. Its recorded score depends on novelty, and equals the score with an empty cache within the tolerance, but not the published one.';
+COMMENT ON MACRO TABLE implied_restarts IS 'Which traces did a live engine score with an empty cache, as after a restart, although the cache here was not empty? A row is such a trace. Its recorded score depends on novelty. Within the tolerance, it equals the score with an empty cache, but not the published score.';
