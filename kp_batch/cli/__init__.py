@@ -29,18 +29,18 @@ _MODULES = (  # of the commands, in their order
 GROUPS = {  # of the commands, as help lists them
     "Operate": (
         *("init", "run", "plan", "status", "runs", "rollback", "audit", "vacuum", "forget"),
-        *("settings", "catalog", "demo"),
+        *("migrate", "settings", "catalog", "demo"),
     ),
     "Ask": ("sql", "explain", "compare", "report"),
     "Study": ("sweep", "similar", "redundancy", "verify", "score"),
     "Move": ("import", "import-formats", "import-forget", "export"),
 }
 # All other commands publish nothing.
-_PUBLISHING = {"forget", "rollback", "run", "vacuum"}
+_PUBLISHING = {"forget", "migrate", "rollback", "run", "vacuum"}
 SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "similar"),
     *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback"),
-    *("import", "import-forget", "export"),
+    *("migrate", "import", "import-forget", "export"),
 }
 _BEGAN = now()
 _HELP = {"-h", "--help", "--version"}

@@ -1,4 +1,4 @@
-"""`catalog`, `vacuum`, `forget` and `rollback`: the upkeep of a warehouse."""
+"""`catalog`, `vacuum`, `forget`, `migrate` and `rollback`: the upkeep of a warehouse."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +13,7 @@ from kp_batch.cli.options import (
     NamedFile,
     Parsed,
     complete_runs,
+    expected_warehouse_id,
     json_line,
     json_option,
     note_option,
@@ -123,6 +124,24 @@ def forget(  # noqa: PLR0913 (each is an option)
     echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.status == "refused":
         raise KpBatchError(forgotten.reason or "")
+
+
+@kp_batch.command()
+@warehouse_option
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@json_option
+def migrate(warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
+    """Upgrade a warehouse to the format of this version.
+
+    It keeps settings, vectors, forgotten ids and all runs that --as-of can read. Until it ends, the
+    warehouse stays as it was.
+    """
+    from kp_batch.operations.migrate import migrate as migrate_warehouse
+
+    changes_nothing = dry_run or not Layout(warehouse).manifest.exists()
+    with nullcontext() if changes_nothing else logged(Layout(warehouse).output):
+        result = migrate_warehouse(warehouse, expected_warehouse_id(), dry_run=dry_run)
+    echo_result(json_line(result) if as_json else str(result))
 
 
 @kp_batch.command()

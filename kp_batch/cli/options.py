@@ -30,8 +30,9 @@ C = TypeVar("C", bound=Callable[..., Any])
 # id of its warehouse.
 _FILE, _PROJECT, _WAREHOUSE_ID = "kp_batch.file", "kp_batch.project", "kp_batch.warehouse_id"
 _DEFAULT = click.core.ParameterSource.DEFAULT
-# A run refreshes its copy and `status` asks the bucket: both check the warehouse's id themselves.
-_CHECK_THEMSELVES = ("run", "status")
+# A run and a migration refresh the copy, and `status` asks the bucket: they check the warehouse's
+# id themselves.
+_CHECK_THEMSELVES = ("run", "status", "migrate")
 _NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alone has
 _DURATION = re.compile("none|[0-9.]+[a-z]?")  # what a wait may be followed by
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import

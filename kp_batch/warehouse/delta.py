@@ -126,6 +126,10 @@ def _commit(
             str(folder), schema, added, configuration=CONFIGURATION, **options
         )
         return
+    if table.schema() != schema:  # of an earlier format: this replaces it with all files
+        every: list[AddAction | RemoveAction] = [*add_actions(folder, name, files.values())]
+        table.create_write_transaction(every, "overwrite", schema, **options)
+        return
     listed = pl.DataFrame(table.get_add_actions())
     now = dict(listed.select("path", "size_bytes").iter_rows())
     added = add_actions(folder, name, (file for path, file in files.items() if path not in now))

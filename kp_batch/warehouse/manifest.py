@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # not needed by a status
     import duckdb
 
 FORMAT_VERSION = 20
+EARLIEST = 17  # the first format that kp-batch migrate reads
 
 # Bounds of the numbers in a file, which may come from anybody.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -341,24 +342,22 @@ def _parse(warehouse: Path, content: bytes) -> Manifest:
 
 
 def _check_format(warehouse: Path, version: int) -> None:
-    """Refuse another format, and say how to keep the vectors of an older one."""
+    """Refuse another format, and say how to go on."""
     if version == FORMAT_VERSION:
         return
+    place = shown(warehouse)
     mismatch = (
-        f"{shown(warehouse)} has format {version}, and this version of kp_batch writes format "
-        f"{FORMAT_VERSION}"
+        f"{place} has format {version}, and this version of kp_batch writes format {FORMAT_VERSION}"
     )
     if version > FORMAT_VERSION:
-        raise WarehouseError(f"{mismatch}; use a later version of kp_batch, or a new folder")
-    layout, url = Layout(warehouse), url_of(warehouse)
-    new = f"{url or warehouse.absolute()}-format-{FORMAT_VERSION}"
-    steps = [f"run the archive into a new folder, such as {quote(new)}"]
-    if layout.all_vectors.exists():
-        vectors = quote(str(layout.all_vectors.absolute()))
-        commands = f": mkdir {quote(new)} && mv {vectors} {quote(new)}"
-        if url:
-            commands = f" copy {url}/vectors to {new}/vectors, in the bucket"
-        steps.append(f"to keep its vectors, first{commands}")
-    if layout.table("forgotten").exists():
-        steps.append("afterwards forget again what was forgotten, with kp-batch forget")
-    raise WarehouseError(f"{mismatch}; {'; '.join(steps)}")
+        remedy = "use a later version of kp_batch, or a new folder"
+    elif version >= EARLIEST:
+        remedy = f"upgrade it with: kp-batch migrate --warehouse {quote(place)}"
+    else:
+        new = quote(f"{place.rstrip('/')}-format-{FORMAT_VERSION}")
+        remedy = (
+            "none of its contents can be kept: first forget again what was forgotten, with "
+            f"kp-batch forget --unseen-too --warehouse {new}, then run the archive into {new}, "
+            "which embeds all texts again"
+        )
+    raise WarehouseError(f"{mismatch}; {remedy}", code="other_format")

@@ -63,14 +63,26 @@ def writing(warehouse: Path, *, wait: float) -> Generator[None]:
         BusyError: another process is writing, for longer than `wait`.
         WarehouseError: what is published cannot be read, or has another format.
     """
+    with alone(warehouse, wait=wait) as is_first:
+        if is_first:
+            _repair(warehouse)
+        yield
+
+
+@contextmanager
+def alone(warehouse: Path, *, wait: float) -> Generator[bool]:
+    """Be the only writer of the warehouse, whatever its format is; see `writing`.
+
+    Yields whether this is the first lock of this context.
+    """
     with ExitStack() as locks:
-        if _acquire(locks, warehouse, wait=wait):
+        is_first = _acquire(locks, warehouse, wait=wait)
+        if is_first:
             remove_working_files(warehouse)
             locks.callback(remove_working_files, warehouse)
             for callback in _CALLBACKS:
                 callback()
-            _repair(warehouse)
-        yield
+        yield is_first
 
 
 def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
@@ -102,7 +114,12 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
 
 
 def publish(
-    candidate: Candidate, settings: Mapping[str, Any], *, failed: bool = False, kept_from: int = 0
+    candidate: Candidate,
+    settings: Mapping[str, Any],
+    *,
+    failed: bool = False,
+    kept_from: int = 0,
+    migrates: bool = False,
 ) -> None:
     """Publish what a writer has written, under a new id; the caller holds the lock.
 
@@ -111,6 +128,7 @@ def publish(
         settings: the settings of the scores.
         failed: whether a run publishes that it failed.
         kept_from: the first publication whose files are kept from now on; 0: as before.
+        migrates: whether it replaces what an earlier format published.
 
     Raises:
         OvertakenError: another writer of the bucket has published in the meantime.
@@ -120,7 +138,7 @@ def publish(
     if kept_from:
         manifest = replace(manifest, kept_from=kept_from).as_publication(candidate.name)
     candidate.move_files()
-    _replace_manifest(warehouse, manifest)
+    _replace_manifest(warehouse, manifest, None if migrates else read_manifest(warehouse))
     with suppress(OSError):  # it is published; the next writer repairs this, or fails
         _replace_catalog(Layout(warehouse))
     _export(warehouse)
@@ -216,12 +234,12 @@ def start_over(warehouse: Path) -> None:
 
 
 def _rebuild_catalog(warehouse: Path, manifest: Manifest) -> None:
-    _replace_manifest(warehouse, manifest)
+    _replace_manifest(warehouse, manifest, manifest)
     _replace_catalog(Layout(warehouse))
 
 
-def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
-    """Publish a manifest, and build its catalog, which does not replace the older one yet."""
+def _replace_manifest(warehouse: Path, manifest: Manifest, before: Manifest | None) -> None:
+    """Publish a manifest after another one, and build its catalog, which replaces none yet."""
     layout = Layout(warehouse)
     catalog, file = _replacement(layout.catalog), _replacement(layout.manifest)
     _remove_leftovers(layout)
@@ -232,15 +250,14 @@ def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
     with atomic_write(in_log) as written:
         written.write_text(manifest.as_json(), "utf-8")
     build_published(catalog, PublishedSnapshot(warehouse, manifest))
-    _sync(Layout(warehouse.resolve()), manifest)
+    _sync(Layout(warehouse.resolve()), manifest, before)
     publish_in_bucket(warehouse, manifest.as_json())
     file.replace(layout.manifest)  # the moment
     sync_names(warehouse)
 
 
-def _sync(layout: Layout, manifest: Manifest) -> None:
+def _sync(layout: Layout, manifest: Manifest, before: Manifest | None) -> None:
     """Wait until all that a manifest names is on the disk, so that a power cut loses none of it."""
-    before = read_manifest(layout.root)
     known, files = _difference(layout, before, manifest)
     replaced = map(_replacement, (layout.catalog, layout.manifest))
     new = {layout.past_manifest(manifest.name), *replaced, *files - known}

@@ -263,10 +263,7 @@ class PublishedSnapshot:
             WarehouseError: its files were removed, or the manifest is gone or damaged.
         """
         if run.number < self.manifest.kept_from:
-            raise WarehouseError(
-                f"the tables of run {run.run_id} were removed (by kp-batch vacuum); choose a later "
-                "run"
-            )
+            raise WarehouseError(f"the tables of run {run.run_id} were removed; choose a later run")
         return past_manifest(self.warehouse, run.published["publication"])
 
 

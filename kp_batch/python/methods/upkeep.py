@@ -14,6 +14,7 @@ from kp_batch.warehouse.author import parse_note
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
     from kp_batch.operations.forget import ForgetResult
+    from kp_batch.operations.migrate import MigrateResult
     from kp_batch.operations.rollback import RollbackResult
     from kp_batch.operations.vacuum import VacuumResult
 
@@ -135,3 +136,18 @@ class UpkeepMethods(Place):
         period = parsed(parse_keep, keep=keep)
         with self._reading() as folder:
             return vacuum(folder, period, datetime.now(UTC), dry_run=dry_run)
+
+    def migrate(self, *, dry_run: bool = False) -> "MigrateResult":
+        """Upgrade the warehouse to the format of this version; see `kp-batch migrate`.
+
+        Args:
+            dry_run: show what would be done, and change nothing.
+
+        Examples:
+            >>> wh.migrate().to_format
+            20
+        """
+        from kp_batch.operations.migrate import migrate
+
+        with self._called():
+            return migrate(self._folder, self._warehouse_id, dry_run=dry_run)
