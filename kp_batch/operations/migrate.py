@@ -186,9 +186,10 @@ def _write_history(earlier: EarlierWarehouse, moved: Moved) -> Manifest:
 
 def _changed(candidate: Candidate, state: Published, moved: Moved) -> Candidate:
     """Change the tables of a candidate to those of a state."""
-    for table, paths in (state.files or {}).items():
+    files = state.files or {}
+    for table in {*candidate.tables, *files}:
         old = {file.path for file in candidate.snapshot({}).data_files(table)}
-        new = {moved(table, path) for path in paths}
+        new = {moved(table, path) for path in files.get(table, ())}
         added = [file for file in new if file.path not in old]
         removed = old - {file.path for file in new}
         candidate = candidate.change(table, added, removed)

@@ -86,8 +86,11 @@ class EarlierWarehouse:
         Raises:
             WarehouseError: its log is damaged, or a part of it is gone.
         """
+        path = Layout(root).manifest
+        if not path.exists():
+            return None
         try:
-            content = json.loads(Layout(root).manifest.read_bytes())
+            content = json.loads(path.read_bytes())
             version = content["format_version"]
             if not EARLIEST <= version < FORMAT_VERSION:
                 return None
@@ -162,9 +165,9 @@ def _in_delta(root: Path, content: Mapping[str, Any]) -> tuple[Published, dict[s
         return Published(name, number, settings, stored["failed"], files)
 
     def of_run(run_id: str, number: int, stored: Mapping[str, Any]) -> Published:
-        # A name derived from the run, so that migrating again writes the same files.
-        name = sha256(run_id.encode()).hexdigest()[:32]
-        return published(name, number, {**stored, "tables": _without_growing(stored["tables"])})
+        return published(
+            _name_of(run_id), number, {**stored, "tables": _without_growing(stored["tables"])}
+        )
 
     rows = _stored_by_runs(root, versions["runs"][-1] if "runs" in versions else ())
     # A row has the version of `runs` before it, which orders the runs.
@@ -186,26 +189,35 @@ def _versions(folder: Path) -> Iterator[frozenset[str]]:
 def _in_manifests(root: Path, content: Mapping[str, Any]) -> tuple[Published, dict[str, Published]]:
     """Read the log of format 19: manifests, which name lists of files."""
 
-    def published(manifest: Mapping[str, Any], tables: Mapping[str, Any]) -> Published:
+    def published(name: str, manifest: Mapping[str, Any], tables: Mapping[str, Any]) -> Published:
         files = {
             table: frozenset(file.path for each in lists.values() for file in read_list(root, each))
             for table, lists in tables.items()
         }
         settings = _renamed(manifest["settings"], _SETTINGS)
-        name, number = manifest["publication"][:32], manifest["number"]
-        return Published(name, number, settings, manifest["failed"], files)
+        return Published(name, manifest["number"], settings, manifest["failed"], files)
 
-    def of_run(stored: Mapping[str, Any]) -> Published:
-        name, number = stored["publication"], stored["number"]
+    def of_run(run_id: str, stored: Mapping[str, Any]) -> Published:
+        name, number = _name_of(run_id), stored["number"]
         if number < content["kept_from"]:
             return Published(name, number, _renamed(stored["settings"], _SETTINGS), failed=False)
-        manifest = json.loads(Layout(root).past_manifest(name).read_bytes())
-        return published(manifest, _without_growing(manifest["tables"]))
+        path = Layout(root).past_manifest(stored["publication"])
+        manifest = json.loads(path.read_bytes())
+        return published(name, manifest, _without_growing(manifest["tables"]))
 
-    now = published(content, content["tables"])
+    now = published(content["publication"][:32], content, content["tables"])
     rows = _stored_by_runs(root, (now.files or {}).get("runs", ()))
     rows.sort(key=lambda row: row[1]["number"])
-    return now, {run_id: of_run(stored) for run_id, stored in rows}
+    return now, {run_id: of_run(run_id, stored) for run_id, stored in rows}
+
+
+def _name_of(run_id: str) -> str:
+    """Return the name of a run's new manifest.
+
+    It is the same each time, so that migrating again writes the same files, and no name of the
+    earlier log, which is intact until the new one is published.
+    """
+    return sha256(run_id.encode()).hexdigest()[:32]
 
 
 def _without_growing(tables: Mapping[str, Any]) -> dict[str, Any]:
