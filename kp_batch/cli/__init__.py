@@ -64,11 +64,28 @@ class _InGroups(click.Group):
                 )
 
 
+def _print_version(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click passes it)
+    if value:
+        from importlib.metadata import version
+
+        from kp_batch.warehouse.manifest import FORMAT_VERSION
+
+        click.echo(f"kp-batch {version('kp-batch')} (warehouse format {FORMAT_VERSION})")
+        context.exit()
+
+
 @click.group(
     cls=_InGroups,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="kp-batch")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version, and the format of warehouses that it writes.",
+)
 def kp_batch() -> None:
     """Rescore archives of AI reasoning traces, and ask about the scores."""
 

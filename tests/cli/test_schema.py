@@ -66,6 +66,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "redundancy": ("redundancy", *to),
         "rollback": ("rollback", "previous", *to, "--dry-run"),
         "forget": ("forget", "2", *to, "--dry-run"),
+        "migrate": ("migrate", *to, "--dry-run"),
         "vacuum": ("vacuum", *to, "--dry-run"),
         "export": ("export", *to, "-o", folder / "best.jsonl", "--min-score", 0),
         "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),

@@ -201,6 +201,7 @@ def never_old(folder: Path, archive: Path) -> pl.DataFrame:
     return scores(run.warehouse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "state"), EACH)
 def test_the_next_night_gives_the_scores_of_a_warehouse_that_was_never_old(
     tmp_path: Path, version: int, state: int
@@ -218,6 +219,7 @@ def test_the_next_night_gives_the_scores_of_a_warehouse_that_was_never_old(
     assert invoke("verify", "--warehouse", warehouse).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", FORMATS)
 def test_traces_of_a_file_that_is_gone_keep_their_place(tmp_path: Path, version: int) -> None:
     archive, warehouse = all_files(tmp_path), unpacked(version, 4, tmp_path)
@@ -230,6 +232,8 @@ def test_traces_of_a_file_that_is_gone_keep_their_place(tmp_path: Path, version:
     assert scores(warehouse).equals(expected)
 
 
+@pytest.mark.slow
+@pytest.mark.telling
 @pytest.mark.parametrize("version", FORMATS)
 def test_every_command_works_on_it(tmp_path: Path, version: int) -> None:
     warehouse = unpacked(version, 4, tmp_path)
@@ -275,6 +279,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(tmp_path: Path, version: in
     assert len(written) == done.files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", FORMATS)
 def test_killed_at_any_moment_it_leaves_the_old_warehouse_or_the_new_one(
     tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch

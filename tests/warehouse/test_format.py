@@ -1,32 +1,28 @@
-"""A warehouse of another format is refused, in one line that says how to keep its vectors."""
+"""A warehouse of another format is refused, in one line that says what to do."""
 
 import json
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kp_batch.errors import WarehouseError
-from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.manifest import FORMAT_VERSION, read_manifest, require_manifest
 from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import trace, write_jsonl
-from tests.support.make.runs import config
 from tests.support.processes.commands import invoke
-from tests.support.read.folders import listing
+from tests.support.read.errors import fails_with
 
 OLDER = FORMAT_VERSION - 1
 LINE = rf"has format {OLDER}, and this version of kp_batch writes format {FORMAT_VERSION}; "
 
 
-def make_older(warehouse: Path) -> None:
+def make_older(warehouse: Path, version: int = OLDER) -> None:
     warehouse.mkdir(parents=True)
-    (warehouse / "manifest.json").write_text(json.dumps({"format_version": OLDER}))
+    (warehouse / "manifest.json").write_text(json.dumps({"format_version": version}))
 
 
 def opened(warehouse: Path) -> None:
@@ -42,7 +38,7 @@ def test_an_older_format_is_named_before_anything_else(
     with pytest.raises(WarehouseError, match=LINE) as caught:
         look(tmp_path / "wh")
     assert "\n" not in str(caught.value)
-    assert "vectors" not in str(caught.value)  # there are none to keep
+    assert str(caught.value).endswith(f"kp-batch migrate --warehouse {tmp_path}/wh")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +64,8 @@ def test_every_command_refuses_an_older_format(tmp_path: Path, command: str) -> 
     words = shlex.split(command.replace("ARCHIVE", str(archive)))
     done = invoke(*words, "--warehouse", tmp_path / "wh")
     assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(rf"kp-batch: .*/wh {LINE}run the archive .*", done.stderr.splitlines()[-1])
+    remedy = "upgrade it with: kp-batch migrate --warehouse .*/wh"
+    assert re.fullmatch(rf"kp-batch: .*/wh {LINE}{remedy}", done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
     assert {name: (tmp_path / "wh" / name).read_bytes() for name in before} == before
 
@@ -80,53 +77,21 @@ def test_a_later_format_asks_for_a_later_version(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-@pytest.mark.telling
-@pytest.mark.process
-def test_the_command_that_it_shows_keeps_the_vectors(tmp_path: Path) -> None:
-    archive = write_jsonl(
-        tmp_path / "a.jsonl", [trace(id=str(n), objective=f"{n}") for n in (1, 2)]
-    )
-    old = tmp_path / "it's old"
-    settings = config(tmp_path, archive, warehouse=old)
-    assert rescore_archive(settings).counts.embedded == 2
-    (old / "kp.duckdb").unlink()
-    (old / "manifest.json").write_text(json.dumps({"format_version": OLDER}))
-    with pytest.raises(WarehouseError, match=LINE) as caught:
-        rescore_archive(settings)
-    shown = re.search(r"to keep its vectors, first: (mkdir .* && mv .*)$", str(caught.value))
-    assert shown
-    subprocess.run(shown[1], shell=True, check=True)
-    new = Path(f"{old}-format-{FORMAT_VERSION}")
-    kept = rescore_archive(config(tmp_path, archive, warehouse=new))
-    assert (kept.counts.embedded, kept.counts.replayed) == (0, 2)
-
-
-def test_what_was_forgotten_has_to_be_forgotten_again(tmp_path: Path) -> None:
-    make_older(tmp_path / "wh")
-    (tmp_path / "wh" / "forgotten").mkdir()
-    with pytest.raises(WarehouseError, match=r"; afterwards forget again what was forgotten, with"):
+def test_a_format_that_is_too_old_says_what_to_do_first(tmp_path: Path) -> None:
+    make_older(tmp_path / "wh", 16)
+    with fails_with(WarehouseError, "other_format") as caught:
         read_manifest(tmp_path / "wh")
-
-
-@pytest.mark.slow
-def test_a_warehouse_of_format_17_is_refused_and_its_vectors_serve_a_new_one(
-    tmp_path: Path,
-) -> None:
-    """It is a whole one, kept as it was: three nights, a forget, dated weights, a rollback."""
-    shutil.copytree(Path(__file__).with_name("kept") / "format-17", tmp_path / "kept")
-    warehouse, archive = tmp_path / "kept" / "warehouse", tmp_path / "kept" / "archive"
-    before = listing(warehouse)
-    new = Path(f"{warehouse}-format-{FORMAT_VERSION}")
-    done = invoke("run", archive, "--warehouse", warehouse)
-    assert (done.returncode, done.stdout) == (1, "")
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(
-        f"kp-batch: {warehouse} has format 17, and this version of kp_batch writes format "
-        f"{FORMAT_VERSION}; run the archive into a new folder, such as {new}; to keep its vectors, "
-        "first: mkdir "
+    remedy = str(caught.value).partition("; ")[2]
+    new = f"{tmp_path}/wh-format-{FORMAT_VERSION}"
+    assert remedy == (
+        "none of its contents can be kept: first forget again what was forgotten, with kp-batch "
+        f"forget --unseen-too --warehouse {new}, then run the archive into {new}, which embeds all "
+        "texts again"
     )
-    assert last.endswith("; afterwards forget again what was forgotten, with kp-batch forget")
-    assert {**listing(warehouse), **before} == listing(warehouse)  # but for how it ended
-    shutil.copytree(warehouse / "vectors", new / "vectors")
-    counts = rescore_archive(config(tmp_path, archive, warehouse=new)).counts
-    assert (counts.accepted, counts.embedded) == (4, 1)  # b was forgotten, with its vector
+    done = invoke("migrate", "--warehouse", tmp_path / "wh")
+    assert (done.returncode, done.stderr) == (1, f"kp-batch: {caught.value}\n")
+
+
+def test_the_version_names_the_format() -> None:
+    shown = invoke("--version").stdout
+    assert re.fullmatch(rf"kp-batch \d+\.\d+\.\d+ \(warehouse format {FORMAT_VERSION}\)\n", shown)

@@ -27,6 +27,7 @@ _TYPES = {
     "forget": ("operations.forget", "ForgetResult"),
     "import": ("imports.summary", "Imported"),
     "import-forget": ("imports.change", "Forgotten"),
+    "migrate": ("operations.migrate", "MigrateResult"),
     "plan": ("planning.explain_plan", "PlanDescription"),
     "preview": ("operations.preview", "Preview"),
     "questions": ("warehouse.questions", "Question"),
