@@ -33,9 +33,8 @@ NESTING = 1_000  # levels of objects and lists inside each other
 TOO_LARGE = "too_large"
 
 MOST = (
-    f"it may hold {LINE_BYTES >> 20} MiB and {VALUES:,} values, no text of more than "
-    f"{TEXT_BYTES >> 20} MiB, and no more than {NESTING:,} objects and lists within "
-    "each other"
+    f"at most {LINE_BYTES >> 20} MiB, {VALUES:,} values, texts of {TEXT_BYTES >> 20} MiB, and "
+    f"{NESTING:,} levels of objects and lists are allowed"
 )
 _SKIPPED_BYTES = 1 << 20  # read at once from the rest of an overlong line
 # Approximate size of a parsed value in addition to its text.

@@ -91,7 +91,7 @@ class KpBatchError(Exception):
         ...     wh.run(cache_size=0)
         ... except kp.KpBatchError as error:
         ...     print(error.code, error)
-        settings cache_size is at least 1, got 0
+        settings cache_size must be at least 1, got 0
     """
 
     code: str = "other"
@@ -281,7 +281,7 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
     return CrashError(
         f"{name}: {_text(error)}{details}",
         code="memory" if is_memory else None,
-        stored=f"{name}; its words, which may quote a trace, are only printed",
+        stored=f"{name}; its message is only printed, because it may quote a trace",
     )
 
 
@@ -340,7 +340,7 @@ def _lack(folder: Path) -> str:
     disk = os.statvfs(folder)
     if disk.f_files and not disk.f_favail:
         return "it takes no more files (df -i)"
-    return f"more is needed than the {size_of(_free(folder))} that are left there now"
+    return f"it needs more than the {size_of(_free(folder))} that are left now"
 
 
 def _free(folder: Path) -> int:

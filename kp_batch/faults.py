@@ -60,7 +60,7 @@ def _fault(fault: dict[str, Any], model: "type[BaseModel]", named: Callable[[Pla
     if kind == "extra_forbidden":
         *table, key = place
         if table and key in _keys(model):  # in TOML it falls into the table above it
-            return f"{named(table)} has no key {key!r}, which stands before all tables"
+            return f"{named(table)} has no key {key!r}: write it before all tables"
         return unknown_key(named(table), str(key), _keys(_model_at(model, table)))
     if kind == "value_error":  # our own; for a whole table it is the whole message
         message = fault["msg"].removeprefix("Value error, ")
@@ -75,11 +75,11 @@ def _fault_text(kind: str, fault: dict[str, Any]) -> str:
     if kind.endswith("too_short"):
         return "is empty"
     if kind == "json_invalid":
-        return f"is {fault['msg'].replace('Invalid JSON', 'no JSON')}"
+        return f"is {fault['msg'].replace('Invalid JSON', 'not JSON')}"
     bounds = {name: _number(bound) for name, bound in fault.get("ctx", {}).items()}
     kinds = (what for begin, what in _KINDS.items() if kind.startswith(begin))
     wanted = next(kinds, fault["msg"]).format(**bounds)
-    return f"is {wanted}, got {shortened(repr(fault['input']), _VALUE)}"
+    return f"must be {wanted}, got {shortened(repr(fault['input']), _VALUE)}"
 
 
 def _number(bound: Any) -> Any:

@@ -23,7 +23,9 @@ def parse_limit(value: Any) -> str:
     """
     text = str(value)
     if not (re.fullmatch(_NUMBER, text) or _is_share(text)):
-        raise ValueError(f"a limit is a number such as 5, or a share such as 5%, got {value!r}")
+        raise ValueError(
+            f"a limit must be a number such as 5, or a share such as 5%, got {value!r}"
+        )
     return text
 
 
@@ -39,7 +41,7 @@ def parse_share(value: Any) -> str:
     if re.fullmatch(_DECIMAL, text):
         text = f"{(Decimal(text) * 100).normalize():f}%"
     if not _is_share(text):
-        raise ValueError(f"a share is 5%, or 0.05, for example, and 100% at most, got {value!r}")
+        raise ValueError(f"a share must be such as 5% or 0.05, and at most 100%, got {value!r}")
     return text
 
 
@@ -53,7 +55,6 @@ class Measure:
     unit: str  # the noun of what is counted, in the singular
     state: str  # what the part is, such as rejected
     example: str
-    among: str = ""  # which ones are counted, if not all
     option: str = ""  # allows as much; by default, the limit's option with the part
     default: tuple[str, ...] = ()  # without a limit, it must exceed all of these to fail
 
@@ -75,7 +76,7 @@ class Measure:
         if limit is None:
             allowed = f"{' and more than '.join(self.default)}, the default of {self._name}"
         of_all = f"{self.part:,} of {count_of(self.whole, self.unit)} {be(self.part)}"
-        return f"{self.among}{of_all} {self.state}, more than {allowed} ({self.example})"
+        return f"{of_all} {self.state}, more than {allowed} ({self.example})"
 
     @property
     def _name(self) -> str:

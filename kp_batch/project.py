@@ -162,10 +162,10 @@ def _faults_of_head(content: Mapping[str, Any]) -> Iterator[str]:
     yield from (unknown_key("", key, _KEYS) for key in content if key not in _KEYS)
     archive = content.get("archive", "a")
     if not _is_text(archive) and not (archive and _are_texts(archive)):
-        yield f"archive is a path or a list of paths, got {archive!r}"
+        yield f"archive must be a path or a list of paths, got {archive!r}"
     for key in _TEXTS:
         if not _is_text(content.get(key, "")):
-            yield f"{key} is a text, got {content[key]!r}"
+            yield f"{key} must be a text, got {content[key]!r}"
     for key in ("archive", *_TEXTS):
         if content.get(key) in ("", [""]):
             yield f"{key} is empty; take it out, or give it a value"

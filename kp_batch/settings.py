@@ -71,11 +71,11 @@ def _parse_text(parse: Callable[[str], Any]) -> BeforeValidator:
 def _parse_duration(value: Any) -> timedelta | None:
     if isinstance(value, timedelta):
         if value <= timedelta(0) or value % timedelta(seconds=1):
-            raise ValueError(f"a duration is a positive number of whole seconds, got {value}")
+            raise ValueError(f"a duration must be a positive number of whole seconds, got {value}")
         return value
     if value is None or isinstance(value, str):
         return None if value is None else parse_duration(value)
-    raise ValueError(f"a duration is a text such as 90m, got {value!r}")
+    raise ValueError(f"a duration must be a text such as 90m, got {value!r}")
 
 
 def _parse_wait(value: Any) -> timedelta:
@@ -86,7 +86,7 @@ def _parse_wait(value: Any) -> timedelta:
         return value
     if isinstance(value, str | timedelta):
         return _parse_duration(value) or NO_WAIT
-    raise ValueError(f"a wait is true, false or a duration such as 90m, got {value!r}")
+    raise ValueError(f"a wait must be true, false or a duration such as 90m, got {value!r}")
 
 
 def _format_wait(wait: timedelta) -> bool | str:
@@ -99,7 +99,7 @@ def _is_whole(value: Any) -> bool:
 
 def _check_workers(ray: str | None) -> str | None:
     if ray is not None and re.fullmatch(r"-?[0-9]+", ray) and not 1 <= int(ray) <= _WORKERS:
-        raise ValueError(f"from 1 to {_WORKERS:,} workers, got {ray}")
+        raise ValueError(f"it must be from 1 to {_WORKERS:,} workers, got {ray}")
     return ray
 
 

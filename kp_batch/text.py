@@ -260,11 +260,13 @@ def parse_duration(text: str) -> timedelta | None:
     match = re.fullmatch(r"([0-9]{1,18})([smhd])", lowered)
     if not match or int(match[1]) == 0:
         wanted = "none, or a whole number from 1 on with s, m, h or d, such as 90m"
-        raise ValueError(f"a duration is {wanted}, got {text!r}")
+        raise ValueError(f"a duration must be {wanted}, got {text!r}")
     try:
         return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
     except OverflowError as error:
-        raise ValueError(f"a duration is at most {timedelta.max.days}d, got {text!r}") from error
+        raise ValueError(
+            f"a duration must be at most {timedelta.max.days}d, got {text!r}"
+        ) from error
 
 
 def parse_keep(text: str) -> timedelta:
@@ -292,7 +294,7 @@ def parse_count(value: str | int) -> int:
     with suppress(ValueError):
         if (count := int(value)) >= 1:
             return count
-    raise ValueError(f"it is a whole number from 1 on, got {value!r}")
+    raise ValueError(f"it must be a whole number from 1 on, got {value!r}")
 
 
 def parse_similarity(value: str | float) -> float:
@@ -304,7 +306,7 @@ def parse_similarity(value: str | float) -> float:
     with suppress(ValueError):
         if 0 < (similarity := float(value)) <= 1:
             return similarity
-    raise ValueError(f"a similarity is a number above 0, up to 1, got {value!r}")
+    raise ValueError(f"a similarity must be a number above 0, up to 1, got {value!r}")
 
 
 def format_duration(duration: timedelta | None) -> str:

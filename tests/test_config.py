@@ -29,7 +29,7 @@ def test_a_ttl_is_given_as_text_or_as_it_is(ttl: timedelta | None) -> None:
 
 @pytest.mark.parametrize("ttl", ["90", "0s", "", timedelta(0), -DAY, DAY / 86_400_000_000])
 def test_a_wrong_ttl_is_refused(ttl: str | timedelta) -> None:
-    with pytest.raises(ValidationError, match="a duration is "):
+    with pytest.raises(ValidationError, match="a duration must be "):
         RescoreConfig(archive=("a",), warehouse=Path("w"), ttl=ttl)
 
 
@@ -300,8 +300,8 @@ def test_faults_in_the_values_of_a_form_are_reported_in_one_line_all_at_once(
     with pytest.raises(KpBatchError) as refused:
         RescoreConfig.read(values | {"ttl": "soon", "cachesize": 3, "max_unreadable": "few"})
     message = str(refused.value)
-    assert message.startswith("the settings of the run have faults: --ttl: a duration is none, or ")
-    assert "; --max-unreadable: a limit is " in message
+    assert message.startswith("the settings of the run have faults: --ttl: a duration must be ")
+    assert "; --max-unreadable: a limit must be " in message
     assert "; there is no key 'cachesize', did you mean 'cache_size'? keys: " in message
     with pytest.raises(
         KpBatchError, match=r"the profiles file nothing\.toml cannot be read: No such"

@@ -59,9 +59,9 @@ def test_no_fault_has_the_words_of_a_library(model: type[BaseModel], name: str) 
             {"archives": "a"},
             "there is no key 'archives', did you mean 'archive'? keys: project, archive, ",
         ),
-        ({"threshold": 2}, "--threshold is at most 1, got 2"),
-        ({"cache_size": 2.5, "ray": 0}, "--cache-size is a whole number, got 2.5; --ray"),
-        ({"archive": {"x": "y" * 99}}, f"--archive is a list, got {{'x': '{'y' * 52}…"),
+        ({"threshold": 2}, "--threshold must be at most 1, got 2"),
+        ({"cache_size": 2.5, "ray": 0}, "--cache-size must be a whole number, got 2.5; --ray"),
+        ({"archive": {"x": "y" * 99}}, f"--archive must be a list, got {{'x': '{'y' * 52}…"),
     ],
 )
 def test_a_fault_names_its_option_and_value(values: dict[str, Any], message: str) -> None:

@@ -118,15 +118,15 @@ FAULTS = {
     "cashe_size = 1": "there is no key 'cashe_size'",
     "[settings]\ncashe_size = 1": "[settings] has no key 'cashe_size', did you mean 'cache_size'?",
     "[limits]\nmax_lost = 1": "[limits] has no key 'max_lost'",
-    "[settings]\ncache_size = 0": "[settings] cache_size is at least 1, got 0",
-    "[settings]\ncache_size = '9'": "[settings] cache_size is a whole number, got '9'",
+    "[settings]\ncache_size = 0": "[settings] cache_size must be at least 1, got 0",
+    "[settings]\ncache_size = '9'": "[settings] cache_size must be a whole number, got '9'",
     "[settings]\nttl = 'soon'": "[settings] ttl",
-    "[limits]\nmax_gone = 'many'": "[limits] max_gone: a limit is",
-    "settings = 3": "[settings] is a table, got 3",
-    "archive = 3": "archive is a path or a list of paths, got 3",
-    "archive = ['a', 3]": "archive is a path or a list of paths, got ['a', 3]",
-    "warehouse_id = 7": "warehouse_id is a text, got 7",
-    "imports = 'x'": "imports is a list, got 'x'",
+    "[limits]\nmax_gone = 'many'": "[limits] max_gone: a limit must be",
+    "settings = 3": "[settings] must be a table, got 3",
+    "archive = 3": "archive must be a path or a list of paths, got 3",
+    "archive = ['a', 3]": "archive must be a path or a list of paths, got ['a', 3]",
+    "warehouse_id = 7": "warehouse_id must be a text, got 7",
+    "imports = 'x'": "imports must be a list, got 'x'",
     "[profiles.code]\nnovelty = 1": "[profiles] of the project file ",
     "[audits.a]\nsgl = 'x'": "kp_batch.toml has 2 faults: a has no key 'sgl', did you mean 'sql'?",
     "audits = 3": "[audits] of the project file ",
@@ -134,8 +134,8 @@ FAULTS = {
     "archive = ''": "archive is empty",
     "warehouse = ''": "warehouse is empty",
     "[settings]\nembedder = ''": "embedder is empty",
-    "[settings]\nttl = 7": "[settings] ttl: a duration is a text such as 90m, got 7",
-    "[limits]\ntimeout = 4": "[limits] timeout: a duration is a text such as 90m, got 4",
+    "[settings]\nttl = 7": "[settings] ttl: a duration must be a text such as 90m, got 7",
+    "[limits]\ntimeout = 4": "[limits] timeout: a duration must be a text such as 90m, got 4",
     "[settings]\nsince = '2026'": "[settings] has no key 'since'",
 }
 
@@ -151,14 +151,16 @@ def test_keys_before_the_tables_are_read_even_if_these_are_wrong(tmp_path: Path)
 
 
 def test_all_faults_are_reported_if_one_is_before_the_tables(tmp_path: Path) -> None:
-    words = r"has 3 faults: there is no key 'wharehouse'.*; \[settings\] is a .* no key 'max_lost'"
+    words = (
+        r"has 3 faults: there is no key 'wharehouse'.*; \[settings\] must be a .* no key 'max_lost'"
+    )
     file = written(tmp_path, "wharehouse = 'w'\nsettings = 3\n[limits]\nmax_lost = 1\n")
     with pytest.raises(KpBatchError, match=words):
         load_project(file)
 
 
 def test_what_is_no_path_names_no_project() -> None:
-    with pytest.raises(KpBatchError, match="--project is a path, got 3"):
+    with pytest.raises(KpBatchError, match="--project must be a path, got 3"):
         RescoreConfig.read({"project": 3, "warehouse": "w"})
 
 
@@ -373,6 +375,6 @@ def test_what_runs_under_prefect_makes_nothing_where_the_warehouse_is_not(
 ) -> None:
     warehouse = tmp_path / "w"
     config = RescoreConfig(archive=("a",), warehouse=warehouse, warehouse_id="x", embedder="none")
-    with pytest.raises(IdentityError, match="nothing was made"):
+    with pytest.raises(IdentityError, match="contains no warehouse"):
         run(config)
     assert not warehouse.exists()

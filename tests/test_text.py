@@ -43,14 +43,14 @@ def test_tables_with_wide_characters_stay_in_line() -> None:
 def test_what_is_no_count_is_wrong_usage(tmp_path: Path, words: list[str], count: str) -> None:
     done = invoke(*words, count, "--warehouse", tmp_path)
     assert done.returncode == 2
-    assert f"{words[-1]}': it is a whole number from 1 on, got '{count}'" in done.stderr
+    assert f"{words[-1]}': it must be a whole number from 1 on, got '{count}'" in done.stderr
 
 
 @pytest.mark.parametrize("cosine", ["0", "1.01", "nan", "-1", "most"])
 def test_what_is_no_similarity_is_wrong_usage(tmp_path: Path, cosine: str) -> None:
     done = invoke("redundancy", "--similarity", cosine, "--warehouse", tmp_path)
     assert done.returncode == 2
-    assert f"a similarity is a number above 0, up to 1, got '{cosine}'" in done.stderr
+    assert f"a similarity must be a number above 0, up to 1, got '{cosine}'" in done.stderr
 
 
 @pytest.mark.telling

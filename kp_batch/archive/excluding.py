@@ -19,17 +19,17 @@ def parse_exclusion(text: str) -> str:
     parts = [part for part in text.split("/") if part not in {"", "."}]
     if not parts or ".." in parts:
         raise ValueError(
-            "it is a glob of files or folders below the archive, such as broken/*.parquet or "
+            "it must be a glob of files or folders below the archive, such as broken/*.parquet or "
             f"**/*.tmp.jsonl, or a full path or URL, got {text!r}"
         )
     try:
         text.encode()
         Glob("", text).matches(("a",))
     except UnicodeEncodeError as error:
-        raise ValueError(f"a name that is not UTF-8 is matched by *, got {text!r}") from error
+        raise ValueError(f"write * for a name that is not UTF-8, got {text!r}") from error
     except ValueError as error:
         raise ValueError(
-            f"** stands alone between two /, as in **/*.jsonl, got {text!r}"
+            f"** must be alone between two /, as in **/*.jsonl, got {text!r}"
         ) from error
     return text
 

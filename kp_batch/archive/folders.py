@@ -23,7 +23,7 @@ MARKS_OF_TABLES: Mapping[str, str | tuple[str, ...]] = {
     "metadata": (".metadata.json", ".metadata.json.gz"),
 }
 IS_TABLE = (
-    "it is a Delta, Hudi or Iceberg table, whose files may hold rows that were deleted from it; "
+    "it is a Delta, Hudi or Iceberg table, whose files may contain deleted rows; "
     "export it to plain Parquet"
 )
 # A warehouse has the first of these as soon as its first run begins.

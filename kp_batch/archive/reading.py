@@ -137,7 +137,8 @@ def _unreadable_if_damaged(source: SourceFile) -> Generator[None]:
             reason = kind.instead_of("Parquet")
         elif not source.has_known_ending:
             reason = (
-                f"{reason.rstrip('.')}; its ending is none of {ENDINGS}: it was read as Parquet"
+                f"{reason.rstrip('.')}; it was read as Parquet, because it ends with none of "
+                f"{ENDINGS}"
             )
         raise UnreadableError(reason) from error
 

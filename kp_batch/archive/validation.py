@@ -20,13 +20,13 @@ from kp_batch.text import shortened
 SUPERSEDED = "superseded"  # assigned by rejects.sql
 
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-_STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
+_STEP_TYPE = f"not one of {', '.join(STEP_TYPES)}"
 
 # The path of a fault in a trace, the value there, and what is wrong with the value.
 _Locations = Iterator[tuple[str, Any, str]]
 
 # Raise it with every change of a message: the next run then rewrites those of published rejects.
-MESSAGES_VERSION = 6
+MESSAGES_VERSION = 7
 _SHOWN = 60  # characters of a value
 _TOO_LARGE = f"the row is too large to be read: {MOST}"
 

@@ -95,9 +95,9 @@ def score(  # noqa: PLR0913 (each is an option)
 
     moment = at or datetime.now(UTC)
     if len(dict(group)) < len(group):
-        raise click.UsageError("--group gives one of its keys twice")
+        raise click.UsageError("--group has the same key twice")
     if group and warehouse is None:
-        raise click.UsageError("--group is of a warehouse; name it with --warehouse")
+        raise click.UsageError("--group needs a warehouse; name it with --warehouse")
     weights = load_profiles(profiles) if profiles else None
     with scoring(warehouse, weights, moment, dict(group)) as (versions, find_neighbours):
         answers = score_lines(file, versions, moment, find_neighbours)

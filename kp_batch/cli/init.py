@@ -56,7 +56,7 @@ def init(file: Path, *, prefect: bool, **settings: Any) -> None:
         _print_next_step(file, config, begin_project(config, file, prefect=prefect))
     if prefect:
         echo(
-            f"{printable(str(file.with_name('prefect.yaml')))} deploys it from its folder: "
+            f"{printable(str(file.with_name('prefect.yaml')))} deploys it; run in its folder: "
             "prefect --no-prompt deploy --name nightly",
             err=True,
         )

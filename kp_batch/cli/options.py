@@ -240,7 +240,7 @@ def settings_from_elsewhere(warehouse: Path) -> str | None:
     project = the_project()
     if project is None or project.is_of(warehouse):
         return None
-    return f"{shown(warehouse)} takes the settings of {project.name}, which has another"
+    return f"{shown(warehouse)} uses the settings of {project.name}, which is for another warehouse"
 
 
 def expected_warehouse_id() -> str | None:

@@ -152,7 +152,7 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     ask(warehouse, RUNS, form, variables=available.variables)
     if available.candidate:
         echo(
-            f"kp-batch: what run {available.candidate} did not publish is kept: "
+            f"kp-batch: run {available.candidate} left a candidate; to look at it: "
             "kp-batch sql --as-of candidate, kp-batch compare latest candidate",
             err=True,
         )

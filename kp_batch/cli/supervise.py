@@ -198,7 +198,7 @@ def _warn_of_other_folder(folder: Path) -> None:
     """Warn if temporary files do not go to TMPDIR: the other disk may be too small."""
     wanted = os.environ.get("TMPDIR")
     if wanted and os.path.abspath(wanted) != str(folder.parent):  # noqa: PTH100 (as tempfile does)
-        print_message(f"warning: TMPDIR is {wanted}, which takes no file: {folder.parent} is used")
+        print_message(f"warning: TMPDIR ({wanted}) is not writable, so {folder.parent} is used")
 
 
 def _become_child(folder: Path, alive: int, ending: Collection[int]) -> None:
@@ -286,7 +286,7 @@ def _end(child: _Child, number: int | None, folder: Path) -> tuple[RunResult, in
         reason = f"ended by {_signal_name(number)}{_where(child)}"
         return child.result.ended("stopped", reason, "signal"), 128 + number
     timeout = format_duration(timedelta(seconds=child.sent["timeout"]))
-    reason = f"the run was not over after --timeout {timeout}, and is ended{_where(child)}"
+    reason = f"the run took longer than --timeout {timeout}, and was stopped{_where(child)}"
     return child.result.ended("failed", reason, "timeout"), 1
 
 
@@ -309,13 +309,13 @@ def _crash(status: int, folder: Path) -> tuple[str, str]:
             details = f"; details are in {path.readlink()}"
     if status == -signal.SIGKILL:
         reason = (
-            "the worker process was killed by SIGKILL, as the system does where memory runs out; "
+            "the worker process was killed by SIGKILL, probably because memory ran out; "
             f"what is published is intact{details}"
         )
         return reason, "killed"
     last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
     how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
-    return f"the worker process ended by {how}: {last or 'it said nothing'}{details}", "crash"
+    return f"the worker process ended by {how}: {last or 'it printed nothing'}{details}", "crash"
 
 
 def _signal_name(number: int) -> str:

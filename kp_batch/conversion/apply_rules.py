@@ -108,7 +108,7 @@ def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
         parts.append(f"it has no time in {rules.created_at}")
     scores = ten_of(sorted(draft.scores)) or "none"
     if "missing_success" in reasons and rules.success and rules.success.score:
-        parts.append(f"no score {rules.success.score!r}; there is: {scores}")
+        parts.append(_lacking_score(rules.success.score, scores))
     if "bad_confidence" in reasons and rules.confidence and rules.confidence.score:
         parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
     if "empty_domain" in reasons and rules.task_domain:
@@ -136,7 +136,11 @@ def _about_domain(rule: Domain, fields: Mapping[str, Sequence[str]]) -> str:
 def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> str:
     if name in values:
         return f"the score {name!r} is {values[name]:g}, outside min..max"
-    return f"no score {name!r}; there is: {scores}"
+    return _lacking_score(name, scores)
+
+
+def _lacking_score(name: str, scores: str) -> str:
+    return f"it has no score {name!r}; its scores: {scores}"
 
 
 _DECIDED = {  # the rule that decides it, by the reason to refuse a trace
@@ -178,7 +182,8 @@ def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> 
     if missing:
         options = "; and ".join(_OPTIONS[name] for name in missing)
         raise KpBatchError(
-            f"no trace is imported: the source does not say what only you can decide; add {options}"
+            f"no trace is imported, because the source has no {' and no '.join(missing)}; "
+            f"add {options}"
         )
 
 
@@ -194,19 +199,15 @@ def check_rules(form: Format, rules: Rules) -> None:
         )
     if rules.root and not form.has_spans:
         raise KpBatchError(f'{form.name} has no spans: remove the rule root = "{rules.root}"')
-    missing = [
-        example
-        for name, example in _RULES.items()
-        if name not in form.decides and not getattr(rules, name)
-    ]
+    missing = [name for name in _RULES if name not in form.decides and not getattr(rules, name)]
     if missing:
         raise KpBatchError(
-            f"{form.name} does not say what only you can decide; add to the rules "
-            f"{'; and '.join(missing)}"
+            f"{form.name} has no {' and no '.join(missing)}; add to the rules "
+            f"{'; and '.join(_RULES[name] for name in missing)}"
         )
     score = rules.success and rules.success.score
     if score and rules.confidence and rules.confidence.score == score:
         warn(
-            f"the score {score!r} decides both success and confidence, so it counts twice; unless "
-            "you mean that, name another score for one of them"
+            f"the score {score!r} decides both success and confidence, so it counts twice; name "
+            "another score for one of them, unless you want that"
         )

@@ -44,7 +44,7 @@ class Success(_RulesTable):
         if self.always is not None:
             self._refuse_with_always()
         elif self.score is None or (self.at_least is None) == (self.at_most is None):
-            raise ValueError("has either a score with at_least or at_most, or always")
+            raise ValueError("must have either a score with at_least or at_most, or always")
         return self
 
     def decide(self, scores: Mapping[str, float]) -> bool | None:
@@ -70,9 +70,9 @@ class Confidence(_RulesTable):
         if self.always is not None:
             self._refuse_with_always()
         elif self.score is None:
-            raise ValueError("has either a score with min and max, or always")
+            raise ValueError("must have either a score with min and max, or always")
         elif not self.min < self.max:
-            raise ValueError(f"has a min below its max, got {self.min:g} and {self.max:g}")
+            raise ValueError(f"must have a min below its max, got {self.min:g} and {self.max:g}")
         return self
 
     def decide(self, scores: Mapping[str, float]) -> float | None:
@@ -95,7 +95,7 @@ class Domain(_RulesTable):
     @model_validator(mode="after")
     def _leads_to_a_domain(self) -> Self:
         if not self.source and not self.otherwise:
-            raise ValueError("has from, otherwise, or both")
+            raise ValueError("must have from, otherwise, or both")
         if self.map and not self.source:
             raise ValueError("map has no effect without from; give it, or remove map")
         return self
@@ -114,7 +114,9 @@ def _time_rule(rule: str) -> str:
     """Check a rule for the times of traces."""
     is_field = rule.startswith(_FIELD) and rule != _FIELD
     if not (rule in ("start", "end") or is_field or time_of(rule)):
-        raise ValueError(f"is start, end, {_FIELD}NAME or a time such as {_NOON}, got {rule!r}")
+        raise ValueError(
+            f"must be start, end, {_FIELD}NAME or a time such as {_NOON}, got {rule!r}"
+        )
     return rule
 
 
@@ -175,7 +177,7 @@ class Rules(_RulesTable):
         except ValidationError as error:
             faults = faults_of(error, cls, _named(()))
             raise KpBatchError(
-                f"the archive's rules come from a later version ({faults}); install that version"
+                f"the archive's rules come from a later kp_batch ({faults}); install that version"
             ) from error
 
 

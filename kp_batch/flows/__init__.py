@@ -80,6 +80,6 @@ def import_new(settings: ImportConfig) -> None:
 def _refuse_preview(config: RescoreConfig) -> None:
     if config.preview:
         raise SettingError(
-            "a preview changes nothing, but this flow imports into the archive; nothing was "
-            "imported: preview with the flow rescore, or leave out preview"
+            "a preview must change nothing, but this flow imports into the archive; preview with "
+            "the flow rescore, or leave out preview"
         )

@@ -195,8 +195,8 @@ class _ImportPlan:
 def _check_format(archive: Archive, state: State, form: Format) -> None:
     if state.format not in ("", form.name):
         raise KpBatchError(
-            f"{archive.name} has traces of {state.format}, and an archive holds one format; name "
-            "another folder: a run reads several archives"
+            f"{archive.name} has traces of {state.format}, and an archive has only one format; "
+            "name another folder (a run can read several archives)"
         )
 
 

@@ -287,9 +287,9 @@ def opened_store(archive: Archive) -> Generator[RecordStore | None]:
 def _check_nothing_is_there(archive: Archive) -> None:
     if archive.local_path(_BEFORE).exists():
         raise KpBatchError(
-            f"an earlier version of kp-batch made {archive.name}; import its sources into a new "
-            "folder with kp-batch import FORMAT SOURCES -o FOLDER, and forget there again what "
-            "was forgotten here; runs still read the old folder"
+            f"an earlier version of kp-batch made {archive.name}, and only runs still read it; "
+            "import its sources into a new folder with kp-batch import FORMAT SOURCES -o FOLDER, "
+            "and forget again there what was forgotten here"
         )
     if archive.has_days():
         raise _lost(archive)
@@ -297,7 +297,7 @@ def _check_nothing_is_there(archive: Archive) -> None:
 
 def _lost(archive: Archive) -> KpBatchError:
     return KpBatchError(
-        f"{archive.name} has days but no {STORE}, which records what they were made from; {_ANEW}"
+        f"{archive.name} has lost {STORE}, which records what its days were made from; {_ANEW}"
     )
 
 

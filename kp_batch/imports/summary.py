@@ -46,8 +46,8 @@ def forgotten_text(done: Forgotten, archive: str) -> str:
 
 
 def _lines(done: Imported, archive: str) -> Iterator[str]:
-    files = f"{done.files_read:,} of {count_of(done.files, 'file')}"
-    yield f"{count_of(done.traces, 'trace')} from {files} that are new or changed"
+    files = f"{count_of(done.files_read, 'new or changed file')}, of {done.files:,}"
+    yield f"{count_of(done.traces, 'trace')} from {files}"
     yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
     if done.deleted:
         yield f"  deleted    {count_of(done.deleted, 'trace')} by the source; they stay here"

@@ -231,7 +231,7 @@ def _content_frame(contents: Mapping[str, FileContent], losing: AbstractSet[str]
         if isinstance(content, Unreadable):
             rows.append((path, None, None, content.reasons, content.message))
         elif path in losing:
-            message = f"{_CUT}, and lacks traces of its last content, which stay"
+            message = f"{_CUT}, and lacks traces that it had before; these stay published"
             rows.append((path, None, None, [CUT_FILE], message))
         elif file_id and is_cut(file_id):
             rows.append((path, file_id, content, [CUT_FILE], _CUT))

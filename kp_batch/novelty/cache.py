@@ -69,10 +69,11 @@ class VectorCache:
     ) -> None:
         if max_elements < 1 or dimensions < 1:
             raise ValueError(
-                f"max_elements and dimensions are at least 1, got {max_elements} and {dimensions}"
+                f"max_elements and dimensions must be at least 1, got {max_elements} and "
+                f"{dimensions}"
             )
         if ttl is not None and ttl <= timedelta(0):
-            raise ValueError(f"ttl is positive or None, got {ttl}")
+            raise ValueError(f"ttl must be positive or None, got {ttl}")
         self.max_elements = int(max_elements)  # a deque takes no integer of NumPy
         self.dimensions = dimensions
         self.ttl = ttl

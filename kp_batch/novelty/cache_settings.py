@@ -45,7 +45,7 @@ class CacheSettings:
         """
         match = re.fullmatch(r"fifo-([0-9]+)-ttl-(\w+)-v[0-9]+", cache_id)
         if not match:
-            raise ValueError(f"a cache_id is fifo-SIZE-ttl-TTL-vVERSION, got {cache_id!r}")
+            raise ValueError(f"a cache_id must be fifo-SIZE-ttl-TTL-vVERSION, got {cache_id!r}")
         return cls(int(match[1]), parse_duration(match[2]))
 
 
@@ -64,8 +64,8 @@ def parse_cache_by(text: str) -> tuple[str, ...]:
         return ()
     if not all(map(_KEY.fullmatch, names)) or _NONE in names:
         raise ValueError(
-            "it is none, or agent_id, framework, task_domain or a key of the files' paths, with + "
-            f"between several, got {text!r}"
+            "it must be none, or agent_id, framework, task_domain or a key of the files' paths, "
+            f"with + between several, got {text!r}"
         )
     return tuple(names)
 
@@ -84,9 +84,9 @@ def check_cache_by(names: Iterable[str], keys: Collection[str], named: str = "--
     unknown = [name for name in names if name not in {*CACHE_COLUMNS, *keys}]
     if unknown:
         known = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_KEYS]])
-        no_key = "" if keys else ", and no folder such as host=a in the archive"
+        no_key = "" if keys else " (the archive has no folder such as host=a)"
         raise SettingError(
-            f"{named}: there is no {' and no '.join(unknown)}; there are {known}{no_key}"
+            f"{named}: there is no {' and no '.join(unknown)}; choose from {known}{no_key}"
         )
 
 

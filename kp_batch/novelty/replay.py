@@ -72,9 +72,9 @@ def replay(
     """
     instants = _microseconds(times)
     if (instants[1:] < instants[:-1]).any():
-        raise ValueError("times are ascending; sort the traces by (created_at, id)")
+        raise ValueError("times must ascend; sort the traces by (created_at, id)")
     if max_elements < 1 or (ttl is not None and ttl <= timedelta(0)):
-        raise ValueError("max_elements and ttl are positive")
+        raise ValueError("max_elements and ttl must be positive")
     return replay_windows(vectors, window_starts(instants, max_elements, ttl))
 
 
@@ -87,7 +87,7 @@ def _microseconds(times: npt.ArrayLike) -> Int64s:
     own = np.asarray(times)
     if own.ndim != 1 or (own.dtype.kind not in "iuM" and own.size):
         raise ValueError(
-            "times are one row of whole numbers, which are microseconds, or of datetime64, got "
+            "times must be one row of whole numbers, which are microseconds, or of datetime64, got "
             f"{own.dtype} of shape {own.shape}; convert them, as by .astype('datetime64[us]')"
         )
     if own.dtype.kind == "M":
@@ -162,7 +162,7 @@ def nested_similarities(vectors: Float32s, starts: Int64s, *, first: int = 0) ->
 def _check(vectors: Float32s, starts: Int64s) -> None:
     if vectors.ndim != 2 or vectors.dtype != np.float32 or len(vectors) != len(starts):
         raise ValueError(
-            f"vectors are float32 of shape ({len(starts)}, dimensions), "
+            f"vectors must be float32 of shape ({len(starts)}, dimensions), "
             f"got {vectors.dtype} of shape {vectors.shape}"
         )
     odd = ~is_unit(vectors)

@@ -43,7 +43,7 @@ SHOWN_MOVERS = 10
 MAX_SHOWN_FILE_BYTES, MAX_OTHER_FILE_BYTES = 256 << 20, 16 << 20
 _DOMAINS = 50  # shown
 # Readers who compare samples ask whether a difference is chance.
-_MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
+_MOVED = "how the scores of the traces in both runs moved (each difference is exact):"
 _LINE = 120  # characters
 
 _MEANS = """
@@ -304,8 +304,8 @@ def comparison_parts(
     yield Head(f"from {result.before} {signed(result.before_user, result.before_note)}")
     yield Head(f"to   {result.after} {signed(result.after_user, result.after_note)}")
     yield (
-        f"  {count_of(result.in_both, 'trace')} in both, {result.only_before:,} in the first "
-        f"alone, {result.only_after:,} in the second alone"
+        f"  {count_of(result.in_both, 'trace')} in both, {result.only_before:,} only in the "
+        f"first, {result.only_after:,} only in the second"
     )
     yield from _means(result)
     yield from ("", *_differing(result.changes))
@@ -374,7 +374,7 @@ def _movements(
     if not result.movers:
         yield Head("no score moved")
         return
-    yield Head("what moved them, on the mean:")
+    yield Head("what moved them, on average:")
     yield Table(cells(shown, "task_domain", *_PARTS), marked=[0])
     movers = result.movers[:SHOWN_MOVERS]
     notes = [shortened(_objective(change), _LINE - 4) for change in movers if shows_text]

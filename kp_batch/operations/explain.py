@@ -155,7 +155,7 @@ def find_trace(snapshot: OpenSnapshot, name: str) -> dict[str, Any]:
         more = " and more" if len(ids) > _NAMED else ""
         named = ", ".join(shortened(trace_id, _NAME) for trace_id in ids[:_NAMED])
         raise WarehouseError(
-            f"'{shortened(name, _NAME)}' matches the ids of several traces in {where}: "
+            f"'{shortened(name, _NAME)}' matches several traces in {where}: "
             f"{named}{more}; write more of the id"
         )
     scores = snapshot.scores_of([matches.item(0, "created_at").date()])

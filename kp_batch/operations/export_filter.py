@@ -16,7 +16,7 @@ def _parse_day(day: Any) -> str | None:
         return None if day is None else str(date.fromisoformat(str(day)))
     except ValueError as error:
         raise ValueError(
-            f"it is a day, such as 2026-01-31, got {str(day)!r}; write one, or for a time "
+            f"it must be a day, such as 2026-01-31, got {str(day)!r}; write one, or for a time "
             "where=\"created_at <= '2026-01-31T12:00Z'\""
         ) from error
 

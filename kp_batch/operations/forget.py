@@ -335,7 +335,7 @@ def _purge_forgotten(warehouse: Path) -> int:
         return prune_vectors(now, _facts_of_others(now))
     except (Exception, PanicException) as error:
         raise StorageError(
-            "the traces are forgotten, but not all files that hold them are removed "
+            "the traces are forgotten, but some files that contain them could not be removed "
             f"({one_line(str(error))}); fix that, and run the same command again"
         ) from error
 
@@ -396,7 +396,7 @@ class KnownIds:
             return ""
         ids = len(self.seen) + len(self.unseen) + self.forgotten
         unknown = unknown_of(self.unseen_named, len(self.unseen), ids, "id")
-        return f"{unknown}; --unseen-too also keeps out of later runs what was never seen"
+        return f"{unknown}; with --unseen-too, later runs leave out such ids, too"
 
 
 def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:

@@ -123,7 +123,7 @@ def met_row(
 
 
 def _without_vectors(row: Row) -> str:
-    lost = "the vectors are not stored any more; a run that replays it makes them anew"
+    lost = "the vectors are not stored any more; a run that replays it makes them again"
     if row["nearest_trace_id"] is None:
         return lost
     nearest = shortened(row["nearest_trace_id"], _ID)
@@ -138,7 +138,7 @@ def _caveat(row: Row, nearby: Nearby) -> str | None:
         similarity = "" if was is None else f", when the greatest similarity was {was:.4f}"
         return f"what came before it has changed since it was scored{similarity}"
     if not nearby.nearest or row["nearest_trace_id"] is None:
-        return "its vector, or one that it met, is zero: such a one is similar by 0"
+        return "its vector, or one in its cache, is zero: the similarity of a zero vector is 0"
     return None
 
 

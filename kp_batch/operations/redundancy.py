@@ -214,9 +214,9 @@ def redundancy_parts(result: Redundancy) -> Iterator[Part]:
     if not result.is_exact:
         others = result.traces - result.exact_repeats
         yield (
-            f"  all repeats: estimated, with a 95% interval from {result.low:.2%} to "
-            f"{result.high:.2%}: of the {others:,} texts {result.compared:,} were compared with "
-            "all earlier ones"
+            f"  all repeats: an estimate, with a 95% interval from {result.low:.2%} to "
+            f"{result.high:.2%}, because only {result.compared:,} of {others:,} texts were "
+            "compared with all earlier ones"
         )
     if result.other_encoders:
         yield f"  not counted: {result.other_encoders:,} with vectors of another encoder"

@@ -234,8 +234,7 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
         since = next(iter(available_runs(now.warehouse).restorable), None)
         kept = f"the runs since {since} are kept" if since else "no run is kept"
         raise WarehouseError(
-            f"run {name} cannot be published again: its files were removed (by kp-batch "
-            f"vacuum); {kept}"
+            f"run {name} cannot be published again: its files were removed; {kept}"
         )
 
 
@@ -254,7 +253,7 @@ def rollback_parts(result: RollbackResult, *, has_project: bool = False) -> Iter
     """
     undone = result.rolled_back
     if result.status == "nothing_to_do":
-        yield Head(f"nothing to roll back: what run {undone.to_run} left is published")
+        yield Head(f"nothing to roll back: run {undone.to_run} is published already")
         return
     head = f"rolled back by run {result.run_id}" if result.run_id else "to be rolled back"
     yield Head(f"{head}: from run {undone.from_run} to run {undone.to_run}")

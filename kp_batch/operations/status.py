@@ -185,7 +185,7 @@ def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
         return
     if status.trace_age_s is None:
         raise WarehouseError(
-            f"{status.warehouse} has no trace that is dated before now; {_DRY}",
+            f"{status.warehouse} has no trace with a past date; {_DRY}",
             code="late",
         )
     _check_clock("the newest trace", status.trace_age_s, status.warehouse)
@@ -217,9 +217,8 @@ def check_last_run(status: WarehouseStatus) -> None:
 def _check_clock(what: str, age_s: float, warehouse: str) -> None:
     if age_s < -_SKEW_S:
         raise WarehouseError(
-            f"{what} in {warehouse} is dated {age(-age_s)} in the future, so its age is unknown: "
-            "the clock of this machine is wrong, or that of the machine that ran it was; correct "
-            "it, and run again",
+            f"{what} in {warehouse} is dated {age(-age_s)} in the future, so its age is unknown; "
+            "correct the clock of this machine, or of the one that wrote it, and run again",
             code="late",
         )
 
@@ -343,7 +342,7 @@ def _last_text(status: WarehouseStatus, now: datetime) -> str:
     if status.is_new:
         return "no run was made yet"
     if last is None:
-        return "none is known, as before this version of kp-batch"
+        return "unknown, as in a copy, or after a run of an earlier kp-batch"
     is_rollback = success and success.rolled_back and success.run_id == last.run_id
     return f"{'rollback ' if is_rollback else ''}{_last_run_text(last, now)}"
 
@@ -382,7 +381,7 @@ def _words(status: str) -> str:
 def _open_warnings(success: RunResult) -> str:
     """Return the open warnings since the last success, which do not fail a run."""
     if (counts := success.counts) is None:
-        return "unknown, until a run has looked"
+        return "unknown until the next run"
     cut = f" ({counts.cut:,} cut)" if counts.cut else ""
     listed = [
         (counts.unreadable, "file", f" unreadable{cut}"),

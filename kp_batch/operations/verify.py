@@ -283,8 +283,8 @@ def _wrong(
 ) -> Iterator[str]:
     if len(sampled) and not checked:
         yield (
-            f"nothing could be checked: of {count_of(len(sampled), 'trace')} drawn, all stand in "
-            "files that are gone, unreadable or changed"
+            "nothing could be checked: the files of all drawn traces "
+            f"({len(sampled):,}) are gone, unreadable or changed"
         )
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id")
     if len(unknown):

@@ -440,12 +440,12 @@ def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> No
     for name in group:
         if name not in cache_by:
             raise KpBatchError(
-                f"--group: {name} does not choose a cache here; leave it out: "
-                f"its cache_by is {format_cache_by(cache_by)}"
+                f"--group: {name} is not in the warehouse's cache_by "
+                f"({format_cache_by(cache_by)}); leave it out"
             )
     if missing := [name for name in cache_by if name not in {*CACHE_COLUMNS, *group}]:
         named = " ".join(f"--group {name}=VALUE" for name in missing)
         raise KpBatchError(
-            f"the warehouse keeps a cache for each {' and '.join(missing)}, which the trace lacks: "
-            f"give {named}, with an empty value if there is none"
+            f"the warehouse has a cache for each {' and '.join(missing)}, which the trace lacks; "
+            f"give {named}, with an empty VALUE if there is none"
         )

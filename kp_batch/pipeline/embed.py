@@ -70,8 +70,8 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
         return None
     if not is_native(encoder.precision):
         warn(
-            f"{encoder.precision} is slower than float32 on this processor; choose float32 if many "
-            "texts are still to come: it embeds all texts once more",
+            f"{encoder.precision} is slower than float32 on this processor; if many texts are "
+            "still to come, choose float32, which embeds all texts again",
             repeated=run.published.settings.get("precision") == encoder.precision,
         )
     staging, folder = run.staging, Layout(config.warehouse).vectors(encoder.encoder_id)
@@ -253,8 +253,8 @@ def _found(name: EncoderName) -> Encoder:
     encoder = load_encoder(name.embedder, name.precision)
     if encoder is None or encoder.encoder_id != name.encoder_id:
         raise EncoderError(
-            f"the files of the model {name.embedder} differ from those on the machine that named "
-            "it; put the same files on each machine"
+            f"the files of the model {name.embedder} differ between this machine and the one that "
+            "started the run; put the same files on each machine"
         )
     _ENCODERS[name] = encoder
     return encoder

@@ -37,8 +37,8 @@ def check_fit(run: Run, plan: Plan) -> None:
     if written > free:
         place = "temporary files" if run.is_temporary else run.config.warehouse
         raise ResourceError(
-            f"{count_of(plan.texts.missing, 'new vector')} and the scores take about "
-            f"{size_of(written)}, and the disk of {place} has {size_of(free)} left; "
+            f"{count_of(plan.texts.missing, 'new vector')} and the scores need about "
+            f"{size_of(written)}, but the disk of {place} has only {size_of(free)} left; "
             "free some space, or choose another folder",
             code="disk_full",
         )
@@ -59,7 +59,7 @@ def _check_memory(data: str, size: int, remedy: str) -> None:
     needed, available = _BASE_BYTES + size, available_bytes()
     if needed > available:
         raise ResourceError(
-            f"to hold {data} in memory takes about {size_of(needed)}, and {size_of(available)} are "
+            f"{data} need about {size_of(needed)} of memory, but only {size_of(available)} are "
             f"free; use a machine with more memory, or {remedy}"
         )
 

@@ -174,8 +174,8 @@ def _planned_upon_newest(config: RescoreConfig, executor: Executor) -> Summary:
         return rescore_archive(effective_config(config), executor)
     except OvertakenError:
         warn(
-            f"another writer published in {shown(config.warehouse)} at the same time; this run is "
-            "planned again on top of it"
+            f"another writer published in {shown(config.warehouse)} at the same time, so this run "
+            "is planned again on top of it"
         )
     start_over(config.warehouse)
     return rescore_archive(effective_config(config), executor)
@@ -236,7 +236,7 @@ def _failing_as_well(opened: OpenRun, plan: Plan) -> list[AuditResult]:
     try:
         _prepared(opened, plan)
     except (Exception, PanicException) as error:  # noqa: BLE001 (the limit is the error)
-        warn(f"audits did not run ({one_line(str(error))}); fix first what fails the run")
+        warn(f"audits did not run ({one_line(str(error))}); first fix what fails the run")
     return [result for result in opened.audits if result.fails]
 
 
@@ -273,7 +273,7 @@ def _record_failure(opened: OpenRun, reason: str) -> None:
             return
         publish_failure(run, opened.plan, opened.audits, opened.clock.seconds, reason)
     except (Exception, PanicException) as error:  # noqa: BLE001 (the first error matters more)
-        warn(f"this run has no row in runs: {one_line(explain_error(error).stored)}")
+        warn(f"this run could not be recorded in runs: {one_line(explain_error(error).stored)}")
         return
     opened.is_recorded = True
     if this:
@@ -350,7 +350,7 @@ def tell_of_new_warehouse(run: Run) -> None:
         return
     config = run.config
     audits = count_of(len(config.audits.by_name), "audit") if config.audits.by_name else "no audits"
-    weights = "the built-in weights" if config.profiles == load_profiles() else "weights of its own"
+    weights = "the built-in weights" if config.profiles == load_profiles() else "its own weights"
     info(
         f"{shown(config.warehouse)} is a new warehouse, with embedder "
         f"{printable(config.embedder)}, {weights}, {audits}; if there was one before, check "

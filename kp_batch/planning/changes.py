@@ -11,7 +11,7 @@ from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.stage import VERSION
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.schemas import FACTS, FILES
-from kp_batch.text import count_of, printable, shortened
+from kp_batch.text import be, count_of, printable, shortened
 from kp_batch.warehouse.open_snapshot import OpenSnapshot
 from kp_batch.warehouse.snapshot import parquet_relation
 
@@ -176,7 +176,10 @@ class Prunable:
     def words(self) -> str:
         """How many traces and files there are."""
         files = count_of(self.files, "file")
-        return f"{count_of(self.traces, 'trace')} of {files}, gone, unreadable or excluded,"
+        are = be(self.files)
+        return (
+            f"{count_of(self.traces, 'trace')} of {files} that {are} gone, unreadable or excluded"
+        )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
 from kp_batch.runs.run import Run
-from kp_batch.text import count_of, printable
+from kp_batch.text import be, count_of, printable
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.reasons import OF_ENCODER, Reason, for_mail, setting_changes
 
@@ -130,10 +130,10 @@ def _without_vectors(run: Run, scorer: Scorer, lost: Collection[str]) -> str:
     text = ", ".join(f"{for_mail(change.words)}{_place(run, change)}" for change in changes)
     back = "".join(f"{_way_back(run, change)}, " for change in changes)
     return (
-        f"{f'settings changed: {text}; ' if text else ''}traces of {count_of(len(lost), 'file')}, "
-        f"gone, unreadable or excluded (such as {printable(min(lost))}) have no vectors of the "
-        f"encoder {scorer.encoder_id}; {back}restore what is missing, or remove their traces "
-        "with --prune"
+        f"{f'settings changed: {text}; ' if text else ''}traces of {count_of(len(lost), 'file')} "
+        f"that {be(len(lost))} gone, unreadable or excluded (such as {printable(min(lost))}) have "
+        f"no vectors of the encoder {scorer.encoder_id}; {back}restore what is missing, or remove "
+        "their traces with --prune"
     )
 
 

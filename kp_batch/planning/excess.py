@@ -17,7 +17,7 @@ from kp_batch.warehouse.run_record import RunCounts
 
 _REMOVED = ("5%", "10")  # exceeding both fails a run without --max-removed
 _REJECTED_ANEW = 10  # fewer faulty rows in newly read content fail no run
-_ANEW = "of what this run reads, "
+_READ_ANEW = "newly read row"
 _IN_REJECTS = {"max_reject_share", "max_new_rejects", "max_unreadable"}
 
 
@@ -73,15 +73,15 @@ def exceeded_limits(
 def _table(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[Measure]:
     """Return all that is limited: name, part, whole, words, and an example without a trace's id."""
     read, loss = inputs.read, inputs.loss
-    rejected = [(counts.rejected, counts.rows, _code_counts(counts.rejected_by_code), "")]
+    rejected = [(counts.rejected, counts.rows, _code_counts(counts.rejected_by_code), "row")]
     if read.rejected >= _REJECTED_ANEW:
-        rejected.append((read.rejected, read.rows, read.by_code, _ANEW))
+        rejected.append((read.rejected, read.rows, read.by_code, _READ_ANEW))
     share = max(ceil(Fraction(100 * part, whole)) for part, whole, *_ in rejected)
     option = f"--max-reject-share {share}%"
-    for part, whole, by_code, among in rejected:
-        yield Measure("max_reject_share", part, whole, "row", "rejected", by_code, among, option)
+    for part, whole, by_code, unit in rejected:
+        yield Measure("max_reject_share", part, whole, unit, "rejected", by_code, option)
     anew, example = (read.rejected, read.rows), f"{read.by_code}; {read.example}"
-    yield Measure("max_new_rejects", *anew, "row", "rejected", example, _ANEW)
+    yield Measure("max_new_rejects", *anew, _READ_ANEW, "rejected", example)
     files, example = (len(inputs.unreadable), counts.files), _such_as(inputs.unreadable)
     yield Measure("max_unreadable", *files, "file", "unreadable", example)
     traces, example = (
@@ -108,8 +108,8 @@ def _allowing_gone(run: Run, inputs: LimitInputs) -> str:
     count, prunable = len(inputs.gone), inputs.prunable
     # Pruned files count as well: a disk may be missing, and what is pruned is lost.
     if run.config.prune:
-        return f"--prune --max-gone {count}, which removes {prunable.words.rstrip(',')}"
-    pruning = f", and --prune if {prunable.words} are to go" if prunable.traces else ""
+        return f"--prune --max-gone {count}, which removes {prunable.words}"
+    pruning = f", and --prune to remove {prunable.words}" if prunable.traces else ""
     return f"--max-gone {count}{pruning}"
 
 

@@ -19,7 +19,7 @@ from kp_batch.settings import Settings
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
 from kp_batch.warehouse.reasons import Pending, Reason, for_mail
 
-_DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
+_DATED = "to list them once they are scored: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
 _REASONS = 12
 _ROWS = 20  # rows by domain and day that a notebook shows
@@ -133,7 +133,7 @@ def plan_parts(plan: PlanDescription) -> Iterator[Part]:
 def _facts(plan: PlanDescription) -> Iterator[tuple[str, str]]:
     reweighted = f"{count_of(plan.traces_to_reweight, 'trace')}: only their weights differ"
     of_earlier = (
-        f"{count_of(plan.rows_of_earlier, 'row')} as an earlier kp_batch read them: their files "
+        f"{count_of(plan.rows_of_earlier, 'row')} that only an earlier kp_batch read: their files "
         "are gone, unreadable or excluded"
     )
     work = [
@@ -169,7 +169,7 @@ def profile_warnings(plan: PlanDescription) -> list[str]:
         + (
             f"; did you mean {printable(similar)}?"
             if similar
-            else ", which has a profile; look at its name"
+            else ", though a profile has this name; check its spelling"
         )
         for name, similar in plan.unused_profiles.items()
     ]
@@ -184,12 +184,12 @@ def future_warnings(plan: PlanDescription, then: str = f"; {_DATED}") -> list[st
 def loss_warnings(plan: PlanDescription) -> list[str]:
     """Return a line for each cause of removed published traces, unless a limit reports them."""
     losses = (
-        (plan.loss, "which no file of the archive has any more"),
-        (plan.pruned, "with the files that --prune takes out"),
+        (plan.loss, ", because no file of the archive contains {} any more"),
+        (plan.pruned, " because of --prune"),
     )
     return [
-        f"{count_of(loss.traces, 'published trace')} {be(loss.traces)} removed, {cause} "
-        f"({loss.example})"
+        f"{count_of(loss.traces, 'published trace')} {be(loss.traces)} removed"
+        f"{cause.format('it' if loss.traces == 1 else 'them')} ({loss.example})"
         for loss, cause in losses
         if loss and not plan.excess
     ]

@@ -25,7 +25,7 @@ SCORE, NOVELTY, SUCCESS, STATED = "mean score", "mean novelty", "success", "stat
 PARTS = ("mix", "within", "entered", "exited")  # parts of the change of a mean
 WARMING_UP = "cache warming up"
 # The verdicts about a change.
-MORE_THAN_CHANCE, CHANCE, NOT_COMPARED = "more than chance", "within chance", "does not compare"
+MORE_THAN_CHANCE, CHANCE, NOT_COMPARED = "more than chance", "within chance", "not comparable"
 _UNIT: Spec = {"domain": [0, 1]}
 # The same width of labels in all charts of time, so that they align.
 _ALIGNED: Spec = {"minExtent": 44, "maxExtent": 44}

@@ -30,7 +30,7 @@ def markdown(data: ReportData) -> str:
         [_caption(run)] if run else [],
         _items(f"**Warning:** {_sentence(notice)}" for notice in noticed if notice.is_warning),
         *(_scores(data) if data.scopes else ()),
-        ["## The last run, audits and limits"],
+        ["## Notes on the data and the last run"],
         _items(_sentence(notice) for notice in noticed if not notice.is_warning),
         _run(run) if run else [],
     ]

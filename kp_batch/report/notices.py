@@ -111,8 +111,8 @@ def _comparability(data: ReportData) -> Iterator[Notice]:
     if data.incomparable:
         yield _notice(
             "incomparable",
-            f"The scores of the last run are not comparable with those of the previous run: they "
-            f"were computed with {join_reasons(data.incomparable)}.",
+            "The scores of the last two runs are not comparable, because this changed: "
+            f"{join_reasons(data.incomparable)}.",
             is_warning=True,
         )
 
@@ -131,7 +131,9 @@ def _drift(data: ReportData) -> Iterator[Notice]:
     for row in data.of("drift", ALL).iter_rows(named=True):
         more, reason = row["traces"] - row["traces_before"], data.no_trend
         traces = (
-            f"{more:+,} {'trace' if abs(more) == 1 else 'traces'}" if more else "as many traces"
+            f"{more:+,} {'trace' if abs(more) == 1 else 'traces'}"
+            if more
+            else "the same number of traces"
         )
         yield _notice(
             "drift",
@@ -258,7 +260,7 @@ def _weights(data: ReportData) -> Iterator[Notice]:
     if rows:
         yield _notice(
             "weights",
-            "Weights changed at these times, so that scores before and after are not comparable: ",
+            "Weights changed at these times, so scores before and after are not comparable: ",
             *_listed((_dated(*row) for row in rows[:_NAMED]), len(rows) - _NAMED),
         )
 
@@ -275,7 +277,7 @@ def _recorded(data: ReportData) -> Iterator[Notice]:
         yield _notice(
             "placeholders",
             f"{count_of(row['placeholders'], 'trace')} {be(row['placeholders'])} recorded with a "
-            "score of 0, a live engine's placeholder for a missing score.",
+            "score of 0, the live engine's placeholder for a missing score.",
         )
     if row["traces"]:
         yield _difference(row["traces"], row["mean_absolute_difference"])
@@ -290,8 +292,8 @@ def _difference(traces: int, difference: float) -> Notice:
     why = "; the live engine may have had another clock, cache, model or profile" if is_far else ""
     return _notice(
         "recorded",
-        f"On average, our scores differ by {by} from those that live engines gave "
-        f"{count_of(traces, 'trace')}{why} (",
+        f"On average, the scores of {count_of(traces, 'trace')} differ by {by} from those that "
+        f"live engines recorded{why} (",
         _BY_DIFFERENCE[is_far],
         ").",
         is_warning=is_far,

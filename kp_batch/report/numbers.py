@@ -50,7 +50,7 @@ def _numbers(data: ReportData, scope: str) -> Iterator[KeyFigure]:
 
 def _extent(data: ReportData, scope: str, row: Mapping[str, Any]) -> str:
     span = data.spans[scope]
-    when = f"of {span.first_day}"
+    when = f"on {span.first_day}"
     if span.first_day != span.last_day:
         when = f"from {span.first_day} to {span.last_day}"
     others = sum(data.of("other_times", scope)["traces"].to_list())
@@ -72,6 +72,6 @@ def _last_change(data: ReportData, scope: str) -> str:
     unclear = ", no more than chance" + (" among so many domains" if is_off else "")
     return (
         f"; {data.period} starting {last['begins']}: {last['mean']:.3f}, {last['change']:+.3f} "
-        f"{interval(last['low'], last['high'])} from the previous four"
+        f"{interval(last['low'], last['high'])} from the previous four {data.period}s"
         f"{'' if is_moved else unclear}"
     )

@@ -12,7 +12,7 @@ from kp_batch.report.data import MIN_TRACES, ReportData
 from kp_batch.report.kinds.outcomes import is_of_outcomes
 from kp_batch.report.labels import ALL, distinct_labels
 from kp_batch.report.panel import Panel, Taking
-from kp_batch.report.periods import shift
+from kp_batch.report.periods import shift, starting
 from kp_batch.text import count_of
 
 _MOST_UNITS = 12  # agents or frameworks in a panel
@@ -62,7 +62,7 @@ def _other_times(data: ReportData, scope: str) -> Iterator[str]:
     if not others.is_empty():
         times = " to ".join(dict.fromkeys([others["time"][0], others["time"][-1]]))
         count = count_of(sum(others["traces"].to_list()), "trace")
-        yield f"The table also lists {count} of other times, {times}."
+        yield f"The table also lists {count} outside this time, from {times}."
 
 
 def _changes(data: ReportData, scope: str) -> pl.DataFrame:
@@ -83,14 +83,15 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
     yield f"A period is a {data.period}."
     if scope == ALL:
         yield (
-            "Bars: its parts, which add up to it. Mix: the shares of the domains changed. Within: "
-            "scores in the domains changed. Entered and exited: domains with traces only now, or "
-            "only before. Filled: more than chance; by chance alone, one dot in twenty is filled."
+            "Bars: the parts of the change, which add up to it. Mix: the shares of the domains "
+            "changed. Within: scores in the domains changed. Entered and exited: domains with "
+            "traces only now, or only before. Filled dot: more than chance; by chance alone, one "
+            "dot in twenty is filled."
         )
     else:
         yield (
-            "Filled: more than chance, corrected for the number of domains (by Holm). So an "
-            "interval may exclude 0 where the dot is not filled."
+            "Filled dot: more than chance, corrected for the number of domains (by Holm). So an "
+            "interval may exclude 0 although its dot is not filled."
         )
     yield (
         "Faint: not comparable, because the period is not over, has few traces or tasks, or the "
@@ -118,9 +119,10 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
     moved = rows.with_columns(by=(pl.col("share") - pl.col("before")).abs()).sort("by", "domain")
     if not moved.is_empty() and moved["by"][-1] >= _NOTABLE:
         domain, share, before, _ = moved.row(-1)
+        when = starting(begins, data.period)
         yield (
-            f"In the {data.period} starting {begins}, {domain} had {share:.0%} of the traces; "
-            f"in the previous four, {before:.0%}."
+            f"{when[:1].upper()}{when[1:]}, {domain} had {share:.0%} of the traces; in the "
+            f"previous four {data.period}s, {before:.0%}."
         )
 
 
@@ -142,7 +144,8 @@ def _drivers(data: ReportData, scope: str) -> pl.DataFrame:
 def _one_confidence(data: ReportData, scope: str) -> Iterator[str]:
     bins = data.of("calibration", scope)
     if bins.height == 1:
-        yield f"All traces state about {bins['confidence'][0]:.2f}, so there is nothing to compare."
+        stated = bins["confidence"][0]
+        yield f"All traces state a confidence of about {stated:.2f}: there is nothing to compare."
     if is_of_outcomes(data, scope):
         yield (
             "In each bin all traces succeed or all fail: the confidence seems to be derived from "
@@ -166,7 +169,7 @@ def _of_units(name: str) -> Callable[[ReportData, str], Iterator[str]]:
         if more > 0:
             yield f"Not shown: {more:,} with fewer traces."
         if not _sharing(name, data, scope).is_empty():
-            yield f"See “{_ON_THE_SAME_TASKS}”; the question differences_by compares any two."
+            yield f"For a fair comparison see “{_ON_THE_SAME_TASKS}”, or ask differences_by."
 
     return note
 
@@ -215,8 +218,8 @@ _OVERCONFIDENCE = ChartColumn(
 )
 _OF_UNIT = (_TRACES, _TASKS, _MEAN, _SUCCESS, _CONFIDENCE, _OVERCONFIDENCE)
 _UNLIKE = (
-    "Mean score, share of traces that succeed, and mean stated confidence. Those with most traces "
-    "come first. Their tasks differ, so this is not a ranking."
+    "Mean score, share of traces that succeed, and mean stated confidence, in the order of the "
+    "number of traces. Tasks differ, so this is not a ranking."
 )
 
 PANELS: tuple[Panel, ...] = (
@@ -269,7 +272,7 @@ PANELS: tuple[Panel, ...] = (
             ChartColumn("from", "begins", TIME),
             _TRACES,
             ChartColumn("mean score", "mean", ".3f"),
-            ChartColumn("of the four before", "mean_before", ".3f"),
+            ChartColumn("mean score before", "mean_before", ".3f"),
             ChartColumn("change", "change", "+.3f", "low", "high"),
             *(ChartColumn(part, part, "+.3f") for part in charts.PARTS),
             ChartColumn("verdict", "verdict"),
@@ -282,8 +285,8 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "scores_by_domain",
         "Domains side by side",
-        "Dot and line: the mean score of each domain and its 95% interval. Bar: its 5th to 95th "
-        "percentile. Dashed: the threshold.",
+        "Dot and line: the mean score of each domain and its 95% interval. Bar: the 5th to 95th "
+        "percentile of its scores. Dashed: the threshold.",
         _domains,
         charts.domains,
         ("domain", "traces", "tasks", "mean", "low", "high", "p5", "p95", "is_chosen"),
@@ -334,7 +337,7 @@ PANELS: tuple[Panel, ...] = (
     ),
     Panel(
         "success_by_score",
-        "Do traces of higher scores succeed more often?",
+        "Do traces with higher scores succeed more often?",
         "Share of traces that succeed, by score, with its 95% interval. Larger dots: more traces. "
         "This is partly circular: a failure lowers outcome confidence, which is part of the score.",
         _frame("success"),
@@ -412,7 +415,7 @@ PANELS: tuple[Panel, ...] = (
                 "success_difference_high",
             ),
         ),
-        empty=f"none shares {_SHARED} tasks with another",
+        empty=f"no agent or framework shares {_SHARED} tasks with another",
         frames=("agents", "frameworks"),
     ),
     Panel(

@@ -62,6 +62,11 @@ def step_of(grain: str) -> str:
     return _INTERVALS.get(grain, f"1 {grain}")
 
 
+def starting(begins: date | str, unit: str) -> str:
+    """Return when a period is, in a sentence."""
+    return f"on {begins}" if unit == "day" else f"in the {unit} starting {begins}"
+
+
 def shift(by: int, period: str) -> str:
     """Return so many periods later, or earlier, as Polars has it; for days to years."""
     return f"{by}{_OFFSETS[period]}"
@@ -89,8 +94,8 @@ def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None =
     length = (last - first).days + 1
     if unit and length / _DAYS[unit] > _MOST_BY_UNIT:
         raise KpBatchError(
-            f"too many steps to draw from {first} to {last}: {length / _DAYS[unit]:,.0f} of a "
-            f"{unit}; choose a longer unit"
+            f"{length / _DAYS[unit]:,.0f} {unit}s, from {first} to {last}, are too many to draw; "
+            "choose a longer unit"
         )
     return ChartSpan(domain, first, last, unit or grain_of(length), others_by)
 

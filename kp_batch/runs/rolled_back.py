@@ -29,8 +29,7 @@ def check_rolled_back(run: Run) -> None:
     if lines := bringing_back(run.config, run.published.settings, rolled_back.undone):
         raise SettingError(
             f"rollback {last.run_id} undid what {project.name} would bring back: "
-            f"{', '.join(lines)}; change it there, or, if it is right, run once with "
-            "--ignore-rollback",
+            f"{', '.join(lines)}; change it there, or run once with --ignore-rollback",
             code="rolled_back",
         )
 

@@ -140,14 +140,14 @@ def _no_archive(config: RescoreConfig, last: Sequence[str]) -> str:
     """Return the error if no archive is given; it may name the last run's."""
     if config.project:
         line = f"archive = {json.dumps([*last] or ['ARCHIVE'], ensure_ascii=False)}"
-        was = ", that of the last run" if last else ""
+        was = " (that of the last run)" if last else ""
         return (
             f"no archive is given: {config.project.name} names none; add a line before its "
             f"tables: {printable(line)}{was}"
         )
     return (
-        f"no archive is given, and no run of {shown(config.warehouse)} is done, whose archive it "
-        "could be; name one: kp-batch run ARCHIVE"
+        f"no archive is given, and no earlier run of {shown(config.warehouse)} is done that had "
+        "one; name it: kp-batch run ARCHIVE"
     )
 
 

@@ -235,16 +235,18 @@ def _begin(table: Mapping[str, Any]) -> datetime | None:
     value = table[_FROM]  # TOML has its own days and times
     text = value.isoformat() if isinstance(value, date) else value
     if time_of(f"{text}Z"):
-        raise ValueError(f"from has no zone, write {text}Z say")
+        raise ValueError(f"from has no time zone: write {text}Z, for example")
     if not (begin := time_of(text)):
-        raise ValueError(f"from is a day such as 2026-01-31, or a time with a zone, got {value!r}")
+        raise ValueError(
+            f"from must be a day such as 2026-01-31, or a time with a zone, got {value!r}"
+        )
     return begin
 
 
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield all faults of a parsed file."""
     for key in sorted(content.keys() - {"profiles"}):
-        yield f"unknown key {key!r} (profiles stand in [profiles.NAME])"
+        yield f"unknown key {key!r} (write profiles as [profiles.NAME])"
     profiles = content.get("profiles")
     if not isinstance(profiles, dict) or not profiles:
         yield "no [profiles.NAME] table"
@@ -271,7 +273,7 @@ def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
         if dimension not in weights:
             yield f"{name}: {dimension} is missing"
         elif not SHARE.allows(weights[dimension]):
-            yield f"{name}: {dimension} is a number from 0 to 1, got {weights[dimension]!r}"
+            yield f"{name}: {dimension} must be a number from 0 to 1, got {weights[dimension]!r}"
     if all(SHARE.allows(weights.get(dimension)) for dimension in DIMENSIONS):
         total = math.fsum(weights[dimension] for dimension in DIMENSIONS)
         if abs(total - 1) > _SUM_TOLERANCE:

@@ -111,7 +111,7 @@ def _check_address(address: str | None) -> None:
         return
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
-        raise ValueError(f"an address is HOST:PORT, or auto, got {address!r}")
+        raise ValueError(f"an address must be HOST:PORT, or auto, got {address!r}")
     socket.create_connection((host.strip("[]"), int(port)), _ANSWER_TIMEOUT_S).close()
 
 
@@ -179,9 +179,9 @@ def check_room(ray: Any) -> None:
     most = max(node.get("memory", 0) for node in nodes_with_a_core(ray))
     if most < PART_BYTES:
         raise WorkerError(
-            "no node of the Ray cluster has enough memory for a part of the work, or the model: "
-            f"it needs {PART_BYTES >> 20} MiB, and the largest node has {int(most) >> 20} MiB for "
-            "tasks; give a node more memory"
+            "no node of the Ray cluster has enough memory: a part of the work, or the model, needs "
+            f"{PART_BYTES >> 20} MiB, but the largest node has {int(most) >> 20} MiB for tasks; "
+            "give a node more memory"
         )
 
 
@@ -194,7 +194,7 @@ def nodes_with_a_core(ray: Any) -> list[Mapping[str, float]]:
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     nodes = [node for node in alive if node.get("CPU", 0) >= 1]
     if not nodes:
-        raise WorkerError("no node of the Ray cluster has a core for kp-batch; start one that has")
+        raise WorkerError("no node of the Ray cluster has a core for kp-batch; start a node")
     return nodes
 
 
@@ -214,7 +214,7 @@ def check_node(ray: Any, node: Mapping[str, Any], answer: Any) -> None:
     try:
         versions, lacking = ray.get(answer, timeout=_NODE_TIMEOUT_S)
     except ray.exceptions.GetTimeoutError as error:
-        message = f"{name} did not answer within {_NODE_TIMEOUT_S:.0f} s; look at that machine"
+        message = f"{name} did not answer within {_NODE_TIMEOUT_S:.0f} s; check that machine"
         raise WorkerError(message) from error
     except ray.exceptions.RayError as error:
         raise WorkerError(
@@ -222,10 +222,10 @@ def check_node(ray: Any, node: Mapping[str, Any], answer: Any) -> None:
             "here"
         ) from error
     if versions != local_versions():
-        reason = f"has {versions}, and this machine {local_versions()}; install the same"
+        reason = f"has {versions}, but this machine has {local_versions()}; install the same"
         raise WorkerError(f"{name} {reason}")
     if lacking:
-        reason = f"does not see {lacking[0]}; a cluster needs a disk that all nodes share"
+        reason = f"does not see {lacking[0]}; use a disk that all nodes share"
         raise WorkerError(f"{name} {reason}")
 
 
@@ -330,7 +330,7 @@ class RayExecutor:
         except _lost(errors) as error:
             lack = " for lack of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
-                f"{step} lost its worker {_ATTEMPTS} times{lack}, with "
+                f"{step} lost its worker {_ATTEMPTS} times{lack}, each time with "
                 f"{shortened(one_line(repr(part)), _OF_PART)}; give the nodes more memory, or "
                 "check that part"
             ) from error

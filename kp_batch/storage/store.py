@@ -246,9 +246,8 @@ class Store:
         in_parts = condition == "overwrite" and size > _PIECE
         if not in_parts and size > MAX_PUT_BYTES:
             raise StorageError(
-                f"{self.url.rstrip('/')}/{path} would have {size_of(size)}, and a bucket accepts "
-                f"at most {size_of(MAX_PUT_BYTES)} in one write; the object is unchanged; use a "
-                "local folder"
+                f"{self.url.rstrip('/')}/{path} would take {size_of(size)}, but a bucket accepts "
+                f"at most {size_of(MAX_PUT_BYTES)} in one write; use a local folder"
             )
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
         try:

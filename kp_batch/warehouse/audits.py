@@ -102,7 +102,7 @@ def load_audits(path: Path | str) -> Audits:
     """
     _, content = read_toml(path, "the audits file", partial(SettingError, code="audits"))
     others = sorted(content.keys() - {"audits"})
-    faults = [f"unknown key {key!r} (audits stand in [audits.NAME])" for key in others]
+    faults = [f"unknown key {key!r} (write audits as [audits.NAME])" for key in others]
     if not content.get("audits"):
         faults.append("no [audits.NAME] table")
     return parse_audits(content.get("audits", {}), f"the audits file {path}", faults)
@@ -127,20 +127,20 @@ def parse_audits(audits: Any, source: str, faults: Sequence[str] = ()) -> Audits
 
 def _faults(audits: Any) -> Iterator[str]:
     if not isinstance(audits, Mapping):
-        yield f"audits is a table of audits, got {audits!r}"
+        yield f"audits must be a table of audits, got {audits!r}"
         return
     for name, value in cast("Mapping[str, Any]", audits).items():
         if not _NAME.fullmatch(name):
-            yield f"a name is letters, digits, _ and -, got {name!r}"
+            yield f"a name must consist of letters, digits, _ and -, got {name!r}"
         if not isinstance(value, Mapping):
             yield f"{name}: expected a table with sql, got {value!r}"
             continue
         audit = cast("Mapping[str, Any]", value)
         yield from (unknown_key(name, key, _KEYS) for key in sorted(audit.keys() - {*_KEYS}))
         if not isinstance(audit.get("sql"), str):
-            yield f"{name}: sql is missing, or is no text"
+            yield f"{name}: sql is missing, or not a text"
         if (severity := audit.get("severity", "error")) not in _SEVERITIES:
-            yield f"{name}: severity is error or warn, got {severity!r}"
+            yield f"{name}: severity must be error or warn, got {severity!r}"
 
 
 def refuse_failed(results: Sequence[AuditResult], consequence: str) -> None:

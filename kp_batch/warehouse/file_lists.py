@@ -125,7 +125,7 @@ def _read(path: Path) -> Files:
 def _lost(path: Path, how: str) -> WarehouseError:
     root = path.parents[2]
     return WarehouseError(
-        f"the list of files {path.name} is {how} in {shown(root)}; restore it from a copy, or run "
+        f"the list of files {path.name} in {shown(root)} is {how}; restore it from a copy, or run "
         "the archive into a new folder",
         code="file_gone" if how == "gone" else "damaged",
     )

@@ -148,7 +148,7 @@ def check_folder(warehouse: Path) -> None:
     """
     path = str(warehouse.absolute())
     if scheme := re.match(r"[A-Za-z0-9+.-]+:/", str(warehouse)):  # the rest may contain a password
-        raise WarehouseError(f"a warehouse at {scheme[0]} is not a local folder; name one")
+        raise WarehouseError(f"a warehouse at {scheme[0]} is not supported; name a local folder")
     wrong = sorted({sign for sign in path if sign in _NOT_IN_PATHS or not sign.isprintable()})
     if wrong:
         raise WarehouseError(

@@ -65,15 +65,15 @@ class Manifest:
         """
         manifest = cls(**{field.name: content[field.name] for field in fields(cls)})
         if wrong := wrong_setting(manifest.settings):
-            raise ValueError(f"{wrong}, as no run has it")
+            raise ValueError(f"no run writes {wrong}")
         if not are_all(manifest.tables, lambda name, x: name in TABLE_NAMES and _are_lists(x)):
-            raise ValueError("tables that no run writes")
+            raise ValueError("no run writes such tables")
         texts = (manifest.publication, manifest.warehouse_id, manifest.before)
         numbers = (manifest.number, manifest.kept_from)
         if not (is_flag(manifest.failed) and all(map(is_text, texts))):
-            raise ValueError("failed or an id as no run writes them")
+            raise ValueError("no run writes such a value of failed, or such an id")
         if not all(map(_NUMBER.allows, numbers)):
-            raise ValueError("number or kept_from as no run writes them")
+            raise ValueError("no run writes such a number or kept_from")
         return manifest
 
     @property
@@ -168,9 +168,9 @@ def check_readable(warehouse: Path, file: Path) -> None:
         _parse(warehouse, file.read_bytes())
     except DAMAGED as error:
         raise WarehouseError(
-            "nothing was published, because nobody could read it: the manifest of "
-            f"{shown(warehouse)} would have {one_line(str(error))}; what was published before is "
-            "intact; change that setting, or report this as a bug in kp_batch"
+            f"the new manifest of {shown(warehouse)} would be unreadable "
+            f"({one_line(str(error))}), so nothing was published; change that setting, or report "
+            "this as a bug in kp_batch"
         ) from error
 
 
@@ -250,13 +250,13 @@ def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str
     if manifest is None:
         remedy = "is that its bucket?" if url_of(warehouse) else "is its disk mounted?"
         raise IdentityError(
-            f"{named}, which the project names, is not in {where}: nothing is there, and nothing "
-            f"was made; {remedy} To begin another one, remove warehouse_id from the project's file",
+            f"{where} contains no warehouse, but the project names {named}; {remedy} To begin a "
+            "new one, remove warehouse_id from the project's file",
         )
     if manifest.warehouse_id != warehouse_id:
         raise IdentityError(
             f"{where} contains warehouse {printable(manifest.warehouse_id)}, but the project names "
-            f"{named}; put that one there, or change warehouse_id in the project's file",
+            f"{named}; mount or restore that one, or change warehouse_id in the project's file",
         )
 
 

@@ -106,7 +106,7 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
                     raise
                 if not url_of(warehouse) or not left:
                     waited = f"{time.monotonic() - began:,.0f} s"
-                    raise BusyError(f"{error}; this one has waited for {waited}") from error
+                    raise BusyError(f"{error}; this command has waited for {waited}") from error
             else:
                 locks.push(attempt.pop_all())
                 return is_first
@@ -151,8 +151,8 @@ def _export(warehouse: Path) -> None:
             export(warehouse)
     except (Exception, PanicException) as error:  # noqa: BLE001 (it is published)
         warn(
-            f"the Delta tables of {shown(warehouse)} still show an earlier publication; the next "
-            f"command that writes exports this one ({one_line(str(error))})"
+            f"the Delta tables of {shown(warehouse)} still show an earlier publication "
+            f"({one_line(str(error))}); the next command that writes updates them"
         )
 
 
@@ -192,9 +192,8 @@ def may_remove(warehouse: Path, unneeded: Iterable[Path]) -> None:
         export(warehouse)
     except (Exception, PanicException) as error:
         raise StorageError(
-            f"the Delta tables of {shown(warehouse)} still list files that are to be removed, and "
-            f"cannot be written ({one_line(str(error))}); nothing was removed; fix that, and run "
-            "the same command again"
+            f"the Delta tables of {shown(warehouse)} cannot be written ({one_line(str(error))}), "
+            "so nothing was removed; fix that, and run the same command again"
         ) from error
     allow_deletion(warehouse, unneeded)
 

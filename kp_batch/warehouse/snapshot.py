@@ -225,8 +225,8 @@ class PublishedSnapshot:
             done = done_runs(runs)
             if len(done) >= -_BY_POSITION[name]:
                 return done[_BY_POSITION[name]]
-            missing = "is done" if name == "latest" else "was done before the last one"
-            message = f"there is no {name} run in {where}: none {missing}; {see}"
+            done_so_far = "only one run is done" if done else "no run is done"
+            message = f"there is no {name} run in {where}: {done_so_far}; {see}"
             raise WarehouseError(message, code="no_run")
         if _DASHED_YEAR.match(name):
             return _done_by(name, runs, where, see)

@@ -542,7 +542,10 @@ def test_a_file_of_another_kind_is_reported_as_such(tmp_path: Path) -> None:
     binary = tmp_path / "a.bin"
     binary.write_bytes(bytes(99))
     ((_, message),) = reasons_of(binary)
-    assert "ending is none of .parquet, .pq, .jsonl, .ndjson: it was read as Parquet" in message
+    assert (
+        "it was read as Parquet, because it ends with none of .parquet, .pq, .jsonl, .ndjson"
+        in message
+    )
     damaged = binary.rename(tmp_path / "a.PQ")
     assert "ending" not in str(reasons_of(damaged))
 

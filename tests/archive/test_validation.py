@@ -17,7 +17,7 @@ from tests.support.make.archives import read, step, trace, write_jsonl, write_pa
 from tests.support.make.rejected_rows import ACCEPTED, EVERYTHING, GOOD, REFUSED, REFUSED_JSON
 from tests.support.oracle.accepted_rows import counted, observed
 
-NO_TYPE = f"none of {', '.join(STEP_TYPES)}"
+NO_TYPE = f"not one of {', '.join(STEP_TYPES)}"
 
 
 def codes(path: Path) -> list[list[str]]:

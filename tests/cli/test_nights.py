@@ -242,7 +242,7 @@ NIGHTS = [
     row(
         reject,
         "1 refused max_new_rejects",
-        *("warning: this run has no row in runs: ", "Permission denied"),
+        *("warning: this run could not be recorded in runs: ", "Permission denied"),
         broken={"kp_batch.pipeline.rescore.publish_failure": no_right},
     ),
 ]
@@ -311,7 +311,7 @@ def test_without_the_warehouse_that_it_names_nothing_is_made(project: Project, t
     night = project.night()
     assert night.how == (1, "could_not_begin", "identity")
     assert told in night.err
-    assert ("nothing was made" in night.err) == (there != "another")
+    assert ("contains no warehouse" in night.err) == (there != "another")
     for words in (["status"], ["plan"], ["sql", "FROM scores"], ["runs"], ["vacuum"]):
         for by_name in ([], ["--warehouse", "warehouse"]):
             done = project.command(*words, *by_name)
@@ -374,7 +374,7 @@ def test_an_odd_environment_changes_nothing(project: Project) -> None:
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0
     [line] = err.splitlines()
-    assert line.startswith("kp-batch: warning: TMPDIR is /proc, which takes no file: ")
+    assert line.startswith("kp-batch: warning: TMPDIR (/proc) is not writable, so ")
     assert project.last_run() == ("done", None)
     assert project.scores() == usual
 
@@ -389,7 +389,7 @@ def test_a_file_is_read_for_longer_than_the_night_may_take(
     with blocked_file(project.archive / "new.jsonl"):
         night = project.night_by_cron("--timeout", "8s")
     assert night.how == (1, "failed", "timeout")
-    assert "the run was not over after --timeout 8s, and is ended in the step read" in night.err
+    assert "the run took longer than --timeout 8s, and was stopped in the step read" in night.err
     check_reported(project, before, night)
 
 

@@ -169,7 +169,7 @@ def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
 
 
 LEFT = re.compile(r"[0-9,]+\.[0-9] [MG]B")
-LACK, REMEDY = "more is needed than the N MB that are left there now", "; free some space"
+LACK, REMEDY = "it needs more than the N MB that are left now", "; free some space"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("files", "lack"),
-    [((0, 0), "more is needed than the 1.2 GB"), ((9, 0), "it takes no more files (df -i)")],
+    [((0, 0), "it needs more than the 1.2 GB"), ((9, 0), "it takes no more files (df -i)")],
     ids=["of a system that counts no files", "without files"],
 )
 def test_a_full_disk_is_reported_with_the_space_that_it_lacks(

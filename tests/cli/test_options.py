@@ -54,7 +54,7 @@ def test_a_share_is_an_option_in_percent_or_as_a_decimal() -> None:
             settings = given("--max-reject-share", text) | places
             assert config_of(settings).max_reject_share == "5%"
         assert config_of(given() | places).max_reject_share == least().max_reject_share
-        with pytest.raises(click.UsageError, match="--max-reject-share: a share is 5%, or "):
+        with pytest.raises(click.UsageError, match="--max-reject-share: a share must be such"):
             config_of(given("--max-reject-share", "5") | places)
 
 

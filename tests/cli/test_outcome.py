@@ -173,7 +173,7 @@ def test_a_preview_is_printed_once_its_report_is_written(
         (["--profiles", "/no.toml"], {}, "1 refused weights", "the profiles file /no.toml cannot"),
         (["--audits", "/no.toml"], {}, "1 refused audits", "the audits file /no.toml cannot"),
         (["--allow-audit", "x"], {}, "1 refused settings", "there is no audit 'x'"),
-        (["--cache-size", 0], {}, "2 refused settings", "--cache-size is at least 1, got 0"),
+        (["--cache-size", 0], {}, "2 refused settings", "--cache-size must be at least 1, got 0"),
         (["--ttl", "soon"], {}, "2 refused settings", "--ttl"),
         (["--ray", "127.0.0.1:1"], {}, "1 could_not_begin ray", "Ray"),
     ],
@@ -241,7 +241,7 @@ def test_a_run_says_that_another_one_writes(folder: Path) -> None:
     with holding(HOLD, folder / "wh"):
         busy, error = ended(folder, "--wait", "1s", status=1)
     assert how(busy) == ("could_not_begin", "busy", error)
-    assert "this one has waited for 1 s" in error
+    assert "this command has waited for 1 s" in error
 
 
 @pytest.mark.telling

@@ -68,7 +68,7 @@ def test_the_deployment_of_an_existing_project_is_written_into_its_folder(made: 
     before = files_of(made)
     done = invoke("init", "--prefect")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "prefect.yaml deploys it from its folder: prefect --no-prompt deploy" in done.stderr
+    assert "prefect.yaml deploys it; run in its folder: prefect --no-prompt deploy" in done.stderr
     written = files_of(made)
     assert before.items() < written.items()
     added = {"prefect.yaml"}
@@ -326,7 +326,7 @@ def test_the_imports_of_a_file_are_made(made: Path) -> None:
     change(made, "sources = ['source-b']", "sources = []")
     assert "the settings of import 2 have faults: --sources is empty" in invoke("import").stderr
     change(made, "archive = 'to-a'", "archive = 3")
-    assert "import 1 have faults: --archive is a text, got 3" in invoke("import").stderr
+    assert "import 1 have faults: --archive must be a text, got 3" in invoke("import").stderr
 
 
 @pytest.mark.usefixtures("made")
@@ -377,7 +377,7 @@ def test_a_fault_leaves_no_mark_in_another_warehouse(made: Path) -> None:
     before = contents(made / "warehouse")
     change(made, "# cache_size = 1000", "cache_size = 0")
     change(made, 'warehouse_id = "', 'warehouse_id = "x')
-    assert "cache_size is at least 1" in night()[1]
+    assert "cache_size must be at least 1" in night()[1]
     assert contents(made / "warehouse") == before
 
 

@@ -95,10 +95,10 @@ KILLED = (
     "kp-batch: {}the worker process was killed by SIGKILL, as the system does where memory runs "
     "out; what is published is intact{}\n"
 )
-ITSELF = "kp-batch: the worker process ended by itself, with status {}: it said nothing\n"
+ITSELF = "kp-batch: the worker process ended by itself, with status {}: it printed nothing\n"
 
 
-LATE = "the run was not over after --timeout 1s, and is ended"
+LATE = "the run took longer than --timeout 1s, and was stopped"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_not_over_in_time_is_ended_whatever_it_does(
         ("os._exit(4)", 4, ITSELF.format(4)),
         ("os._exit(0)", 1, ITSELF.format(0)),
         ("kill(9)", 137, KILLED.format("", "")),
-        ("kill(4)", 132, "kp-batch: the worker process ended by SIGILL: it said nothing\n"),
+        ("kill(4)", 132, "kp-batch: the worker process ended by SIGILL: it printed nothing\n"),
         (
             "os.write(2, b'one\\ntwo\\n'); kill(15)",
             143,
@@ -550,7 +550,7 @@ def test_a_timeout_ends_a_run_whose_settings_are_never_read_and_leaves_its_mark(
     os.close(writing)
     ending, mark = json.loads(done.stdout), LastRuns.read(place).last_run
     assert done.returncode == 1
-    assert done.stderr == "kp-batch: the run was not over after --timeout 8s, and is ended\n"
+    assert done.stderr == "kp-batch: the run took longer than --timeout 8s, and was stopped\n"
     assert mark
     for ended in (ending, vars(mark)):
         assert (ended["status"], ended["code"]) == ("failed", "timeout")
@@ -630,5 +630,5 @@ def test_a_full_disk_is_reported_in_one_line_and_nothing_is_left(
     status, line, *leftovers = done.stdout.splitlines()
     assert (status, leftovers) == ("1", [])
     where = f"{scored}/full" if full == "scratch" else "full"
-    lack = r"more is needed than the 0\.\d MB that are left there now"
+    lack = r"it needs more than the 0\.\d MB that are left now"
     assert re.fullmatch(f"kp-batch: the disk of {where} is full: {lack}; free some space", line)

@@ -467,7 +467,9 @@ def test_rows_without_ids_are_reported(tmp_path: Path) -> None:
     rows = [score("right", 1, trace_id=None), root(id=None)]
     passed, refused = langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
     assert isinstance(passed, Skipped)
-    assert refused == Refused(["missing_id"], "a row without its id, or its trace's", line=2)
+    assert refused == Refused(
+        ["missing_id"], "a row without its id, or without its trace's id", line=2
+    )
 
 
 def test_an_import_of_parquet(tmp_path: Path) -> None:

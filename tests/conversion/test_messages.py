@@ -149,7 +149,7 @@ def test_a_time_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     failed = invoke("import", "messages", ROWS, "-o", tmp_path, "--created-at", "yesterday")
     assert failed.returncode == 1
     wanted = "start, end, field:NAME or a time such as 2026-05-01T12:00:00Z, got 'yesterday'"
-    assert failed.stderr == f"kp-batch: the rules have faults: created_at: is {wanted}\n"
+    assert failed.stderr == f"kp-batch: the rules have faults: created_at: must be {wanted}\n"
 
 
 def test_parquet_has_the_same_rows_whose_structs_have_the_keys_of_all(tmp_path: Path) -> None:

@@ -138,4 +138,4 @@ def test_a_file_that_lacks_rows_is_reported(
     )
     ((_, refusal),) = made_of(tmp_path, name).refused
     assert refusal.reasons == ["unreadable_file"]
-    assert "declares 2 rows, and has 1" in refusal.message
+    assert "declares 2 rows, but has 1" in refusal.message

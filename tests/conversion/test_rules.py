@@ -73,7 +73,11 @@ def test_success(rule: dict[str, Any], scores: dict[str, float], success: object
 @pytest.mark.parametrize(
     ("changes", "reasons", "message"),
     [
-        ({"scores": {"judge": 5.0}}, ["missing_success"], "no score 'right'; there is: judge"),
+        (
+            {"scores": {"judge": 5.0}},
+            ["missing_success"],
+            "it has no score 'right'; its scores: judge",
+        ),
         (
             {"scores": {"right": 0.0, "judge": 5.01}},
             ["bad_confidence"],
@@ -123,7 +127,7 @@ def test_an_empty_field_names_none(fields: dict[str, list[str]]) -> None:
 
 
 def test_a_domain_is_not_empty() -> None:
-    with pytest.raises(KpBatchError, match="has from, otherwise, or both"):
+    with pytest.raises(KpBatchError, match="must have from, otherwise, or both"):
         rules(task_domain={"otherwise": ""})
 
 
@@ -145,10 +149,10 @@ def test_all_faults_of_a_file_are_reported(tmp_path: Path) -> None:
     with pytest.raises(KpBatchError) as failed:
         load_rules(path, {})
     for fault in (
-        "[success] has either a score with at_least or at_most, or always",
-        "[confidence] has a min below its max, got 5 and 1",
-        "[task_domain] has from, otherwise, or both",
-        "recovery is 'after_tool_error', got 'sometimes'",
+        "[success] must have either a score with at_least or at_most, or always",
+        "[confidence] must have a min below its max, got 5 and 1",
+        "[task_domain] must have from, otherwise, or both",
+        "recovery must be 'after_tool_error', got 'sometimes'",
         "there is no key 'other'; keys: success, confidence, ",
     ):
         assert fault in str(failed.value)
@@ -187,7 +191,7 @@ def test_all_faults_of_a_file_are_reported(tmp_path: Path) -> None:
         ),
         (
             "[task_domain]\nfrom = 'x'\nagent_id = 'y'",
-            "[task_domain] has no key 'agent_id', which stands before all tables",
+            "[task_domain] has no key 'agent_id': write it before all tables",
         ),
         (
             "[task_domain]\nform = 'x'",
@@ -217,7 +221,7 @@ def test_rules_are_stored_without_what_has_no_effect() -> None:
 
 def test_rules_of_a_later_version_are_reported_as_such() -> None:
     with pytest.raises(
-        KpBatchError, match=r"come from a later version .*no key 'speed'.*; install"
+        KpBatchError, match=r"come from a later kp_batch .*no key 'speed'.*; install"
     ):
         Rules.from_json('{"speed":1}')
 
@@ -254,5 +258,8 @@ def test_a_fault_of_an_option_names_it(tmp_path: Path) -> None:
     failed = invoke("import", "otlp", "x.json", "-o", tmp_path, *rules)
     assert (failed.returncode, failed.stderr) == (
         1,
-        "kp-batch: the rules have faults: --confidence: has a min below its max, got 5 and 1\n",
+        (
+            "kp-batch: the rules have faults: --confidence: must have a min below its max, "
+            "got 5 and 1\n"
+        ),
     )

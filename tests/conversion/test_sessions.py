@@ -988,7 +988,7 @@ def test_a_session_of_codex_whose_header_is_lost_is_refused(
     path.write_text("\0\n" + path.read_text())
     made = drafted("codex", path)
     assert made.drafts == {}
-    assert "its first line is lost" in made.refused[-1][1].message
+    assert "its first line, which identifies the session, is lost" in made.refused[-1][1].message
 
 
 def test_an_empty_line_before_a_header_loses_nothing(tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def test_every_published_digest_is_a_sha256() -> None:
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EncoderError, match=r"holds no sentence-transformers model"):
+    with pytest.raises(EncoderError, match=r"contains no sentence-transformers model"):
         load_encoder(str(tmp_path))
 
 

@@ -191,7 +191,7 @@ def test_a_damaged_vector_is_never_read_and_is_missing_once_it_is_removed(
     store: Opened, *, zeroed: bool
 ) -> None:
     path = damage(store.folder, 1, zeroed=zeroed)
-    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row 1 is not"):
+    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row 1 has"):
         store.gather(hashes("e", "a", "b"))
     assert store.gather(hashes("a", "c")).tobytes() == random(3)[[0, 2]].tobytes()
     [(file, rows)] = damaged_rows(store.folder)
@@ -239,7 +239,7 @@ def test_all_vectors_are_read_with_their_hashes_but_for_removed_and_damaged_ones
         second,
     ]
     path = damage(store.folder, 1)
-    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row 1 is not"):
+    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row 1 has"):
         read()
     remove_damaged(store.folder)
     assert read()[0] == (first[:1], random(3)[:1].tobytes())

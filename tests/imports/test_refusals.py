@@ -164,8 +164,9 @@ def test_an_import_that_refuses_more_than_its_limit_changes_nothing_and_says_how
         with pytest.raises(KpBatchError) as failed:
             import_all(first, archive, ImportLimits(max_refused=limit))
         assert str(failed.value).startswith("3 of ")
-        assert f"more than --max-refused {limit} allows (such as {first}/2.jsonl: no JSON" in str(
-            failed.value
+        assert (
+            f"more than --max-refused {limit} allows (such as {first}/2.jsonl: it is not JSON"
+            in str(failed.value)
         )
         assert str(failed.value).endswith(
             "; no trace is imported; _refused.jsonl in the archive lists all of them; to allow it "
@@ -206,8 +207,8 @@ def test_what_waits_is_neither_refused_nor_unreadable(source: Path, archive: Pat
 def test_the_command_prints_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
     rules = ("--success", "score:correct:1", "--confidence", "score:correct:0:1", "--domain", "=x")
     twice = (
-        "the score 'correct' decides both success and confidence, so it counts twice; unless "
-        "you mean that, name another score for one of them"
+        "the score 'correct' decides both success and confidence, so it counts twice; name "
+        "another score for one of them, unless you want that"
     )
     done = invoke("import", "otlp", SPANS, "-o", archive, *rules)
     assert done.stderr.splitlines() == [
@@ -225,7 +226,7 @@ def test_an_import_that_refuses_all_for_want_of_a_rule_names_its_option(
     done = invoke(*arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
-        "kp-batch: no trace is imported: the source does not say what only you can decide; "
+        "kp-batch: no trace is imported, because the source has no task_domain; "
         "add --domain FIELD, or --domain =DOMAIN for all"
     )
     assert not (archive / "_refused.jsonl").exists()
@@ -280,4 +281,4 @@ def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
     for wrong_limit in ("few", ""):
         wrong = invoke("import", *arguments, "--max-refused", wrong_limit)
         assert wrong.returncode == 2
-        assert "--max-refused: a limit is a number" in wrong.stderr
+        assert "--max-refused: a limit must be a number" in wrong.stderr

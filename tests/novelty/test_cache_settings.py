@@ -41,7 +41,7 @@ def test_a_wrong_ttl_is_refused_and_named(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["1000000000d", "100000000000000000h"])
 def test_a_ttl_beyond_all_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=f"a duration is at most 999999999d, got '{text}'"):
+    with pytest.raises(ValueError, match=f"a duration must be at most 999999999d, got '{text}'"):
         parse_duration(text)
 
 

@@ -173,7 +173,7 @@ def test_too_many_steps_and_a_chart_of_nothing_are_refused(tmp_path: Path) -> No
     settings = config(tmp_path, tmp_path / "archive")
     rescore_archive(settings)
     with pytest.raises(
-        KpBatchError, match=r"too many steps to draw from .*: 27,760 of a day; choose a longer"
+        KpBatchError, match=r"27,760 days, from .*, are too many to draw; choose a longer"
     ):
         chart(settings.warehouse, "scores_by_day")
     assert chart(settings.warehouse, "scores_by_year")

@@ -171,7 +171,7 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
     lines = comparison_text(comparison).splitlines()
     user = current_user()
     assert lines[:2] == [f"from {first} by {user}", f"to   {second} by {user}"]
-    assert lines[2] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
+    assert lines[2] == "  8 traces in both, 1 only in the first, 2 only in the second"
     means = [
         published(two.warehouse, run).scan("scores").collect()["score"].mean()
         for run in (first, second)
@@ -347,7 +347,7 @@ def test_no_trace_in_both_is_no_error(confident: tuple[Two, str, str, str, str])
     comparison = compared(two.warehouse, third, fourth)
     assert (comparison.in_both, comparison.only_before, comparison.only_after) == (0, 200, 62)
     assert comparison.domains == comparison.movers == ()
-    assert "0 traces in both, 200 in the first alone" in comparison_text(comparison)
+    assert "0 traces in both, 200 only in the first" in comparison_text(comparison)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "-"])

@@ -194,7 +194,7 @@ def test_what_may_be_a_mistake_is_asked_about_by_the_run_that_brings_it(
     profiles = [warning for warning in warnings if "no trace has" in warning]
     assert profiles == [
         "no trace has the domain cutsomer_service; did you mean customer_service?",
-        "no trace has the domain legal, which has a profile; look at its name",
+        "no trace has the domain legal, though a profile has this name; check its spelling",
     ]
     assert "traces are dated in the future: 1 partition: 2999-01-01; once scored" in caplog.text
     caplog.clear()

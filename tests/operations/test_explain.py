@@ -309,7 +309,7 @@ def test_vectors_that_are_lost_are_reported(eight: Path) -> None:
     shutil.rmtree(eight / "warehouse" / "vectors")
     explanation = explained(eight, "t3")
     assert explanation.neighbours_caveat == (
-        "the vectors are not stored any more; a run that replays it makes them anew"
+        "the vectors are not stored any more; a run that replays it makes them again"
     )
     assert (explanation.neighbours, explanation.cache and explanation.cache.size) == ((), 3)
     assert explanation.neighbours_caveat in explanation_text(explanation)
@@ -355,7 +355,7 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "there is no trace 'gone' in .*; list ids: .* --warehouse .*warehouse$",
         ),
         ("", "there is no trace ''"),
-        ("kp:trace:a", "matches the ids of several traces in .*: kp:trace:a1, kp:trace:a2; write"),
+        ("kp:trace:a", "matches several traces in .*: kp:trace:a1, kp:trace:a2; write"),
         ("refused", "there is no trace 'refused' in .*: it was rejected, in .*a.jsonl: steps"),
         ("hidden", "there is no trace 'hidden' in .*: it was forgotten"),
     ],

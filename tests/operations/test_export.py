@@ -368,12 +368,12 @@ def test_the_command_takes_every_option(
     [
         (["-o", "a.csv"], "ends with .jsonl or .parquet"),
         (["-o", "-", "--json"], "both write to stdout"),
-        (["-o", "a.jsonl", "--distinct", "0"], "--distinct is more than 0, got "),
-        (["-o", "a.jsonl", "--distinct", "1.5"], "--distinct is at most 1, got "),
-        (["-o", "a.jsonl", "--min-score", "nan"], "--min-score is a finite number, got "),
+        (["-o", "a.jsonl", "--distinct", "0"], "--distinct must be more than 0, got "),
+        (["-o", "a.jsonl", "--distinct", "1.5"], "--distinct must be at most 1, got "),
+        (["-o", "a.jsonl", "--min-score", "nan"], "--min-score must be a finite number, got "),
         (
             ["-o", "a.jsonl", "--since", "soon"],
-            "--since: it is a day, such as 2026-01-31, got 'soon'",
+            "--since: it must be a day, such as 2026-01-31, got 'soon'",
         ),
         (
             ["-o", "a.jsonl", "--since", "2026-01-08", "--until", "2026-01-07"],

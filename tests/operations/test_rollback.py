@@ -153,7 +153,7 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     assert moved.changes == ()
     again = rollback(folder / "warehouse", first)
     assert again.status == "nothing_to_do"
-    assert rolled_back_text(again) == f"nothing to roll back: what run {first} left is published"
+    assert rolled_back_text(again) == f"nothing to roll back: run {first} is published already"
 
 
 def test_it_shows_what_it_undoes_and_what_would_come_back(nights: Folder) -> None:

@@ -309,8 +309,8 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is not a time such as 2026-01-31T12"),
         (("--at", "20260131"), "'20260131' is not a time such as 2026-01-31T12"),
         (("--group", "host"), "'host' is not KEY=VALUE, such as host=a"),
-        (("--group", "host=a"), "--group is of a warehouse; name it with --warehouse"),
-        (("--group", "host=a", "--group", "host=b"), "--group gives one of its keys twice"),
+        (("--group", "host=a"), "--group needs a warehouse; name it with --warehouse"),
+        (("--group", "host=a", "--group", "host=b"), "--group has the same key twice"),
     ):
         wrong = invoke("score", file, *options)
         assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -336,10 +336,10 @@ def test_the_command_takes_the_values_that_no_trace_has(several: Path) -> None:
         answer = json.loads(invoke(*arguments, *options, "--json", stdin=text).stdout)
         assert answer["max_similarity"] == expected.max_similarity is not None
     for options, message in (
-        ([], "a cache for each host, which the trace lacks: give --group host=VALUE"),
+        ([], "a cache for each host, which the trace lacks; give --group host=VALUE"),
         (
             ["--group", "rack=1"],
-            "--group: rack does not choose a cache here; leave it out: its",
+            "--group: rack is not in the warehouse's cache_by",
         ),
     ):
         wrong = invoke(*arguments, *options, stdin=text)

@@ -183,9 +183,9 @@ def test_settings_have_the_forms_of_a_run() -> None:
     assert session.evaluate(came("a", "fix it")).breakdown.terms[1].weight == 0.7
     assert [*session.compare_profiles(came("a", "fix it"))] == [*load_profiles().versions]
     assert repr(session) == "Session(hashing, fifo-5-ttl-90m-v1, 1 trace)"
-    with pytest.raises(SettingError, match="cache_size is at least 1"):
+    with pytest.raises(SettingError, match="cache_size must be at least 1"):
         Session(cache_size=0)
-    with pytest.raises(SettingError, match="ttl: a duration is none, or a whole number"):
+    with pytest.raises(SettingError, match="ttl: a duration must be none, or a whole number"):
         Session(ttl="soon")
     with pytest.raises(SettingError, match="group needs a warehouse; name it"):
         Session(group={"host": "a"})

@@ -64,7 +64,7 @@ def status_of(last: RunResult | None = DONE, success: RunResult | None = DONE, *
             replace(DONE, status="could_not_begin", run_id=None, reason="the disk"),
             "could not begin 1.0 h ago, by me on here: the disk",
         ),
-        (None, "none is known, as before this version of kp-batch"),
+        (None, "unknown, as in a copy, or after a run of an earlier kp-batch"),
     ],
 )
 def test_the_last_run_in_words(last: RunResult | None, words: str) -> None:
@@ -82,7 +82,7 @@ def test_what_is_new_in_words() -> None:
     ("left", "words"),
     [
         ({}, "nothing"),
-        ({"counts": None}, "unknown, until a run has looked"),
+        ({"counts": None}, "unknown until the next run"),
         (
             {
                 "counts": replace(NONE, unreadable=2, cut=1, gone=1, rejected=3),
@@ -147,7 +147,7 @@ DRY = "check whether the archive still receives traces, and whether runs reject 
             259_200.0,
             f"the newest trace in /wh is 3.0 d old, which is more than 26h; {DRY}",
         ),
-        (check_trace_age, None, f"/wh has no trace that is dated before now; {DRY}"),
+        (check_trace_age, None, f"/wh has no trace with a past date; {DRY}"),
         (check_trace_age, -864_000.0, "the newest trace in /wh is dated 10.0 d in the future, so"),
     ],
 )

@@ -428,7 +428,7 @@ def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     result = checked(folder)
     assert (result.sampled, result.checked) == (8, 0)
     assert result.wrong == (
-        "nothing could be checked: of 8 traces drawn, all stand in files that are gone, unreadable "
+        "nothing could be checked: the files of all drawn traces (8) are gone, unreadable "
         "or changed"
     )
     assert {difference["max_difference"] for difference in result.differences} == {None}

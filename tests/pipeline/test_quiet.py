@@ -198,8 +198,8 @@ NIGHTS: dict[str, list[Night]] = {
             lambda folder: write(folder, "b", "x1", "x2"),
             (
                 (
-                    "2 published traces are removed, which no file of the archive has any more "
-                    "(such as b1 of /"
+                    "2 published traces are removed, because no file of the archive contains "
+                    "them any more (such as b1 of /"
                 ),
             ),
         ),
@@ -216,7 +216,7 @@ NIGHTS: dict[str, list[Night]] = {
     "files that are pruned": [
         Night(
             lambda folder: (folder / "archive" / "b.jsonl").unlink(),
-            ("2 published traces are removed, with the files that --prune takes out (such as b",),
+            ("2 published traces are removed because of --prune (such as b",),
             PRUNE,
         ),
         Night(changes=PRUNE),

@@ -286,7 +286,7 @@ def test_unknown_names_are_refused_with_those_that_there_are(folder: Path, tmp_p
     ):
         run(folder / "archive", tmp_path / "warehouse", cache_by="rack+agent_id")
     assert not (tmp_path / "warehouse" / "manifest.json").exists()
-    message = "no host; there are agent_id, framework, task_domain, and no folder such as host=a"
+    message = r"no host; choose from agent_id, framework, task_domain \(the archive has no folder"
     with pytest.raises(SettingError, match=message):
         run(folder / "archive" / "host=x", tmp_path / "warehouse", cache_by="host")
     with pytest.raises(KpBatchError, match="--cache-by: it is none, or agent_id"):

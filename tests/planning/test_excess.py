@@ -206,7 +206,7 @@ def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
     nights.write("b.jsonl", 0, bad=25)
     message = nights.fails()
     assert message.startswith(
-        "of what this run reads, 25 of 25 rows are rejected, more than --max-reject-share 5% "
+        "25 of 25 newly read rows are rejected, more than --max-reject-share 5% "
         "allows (no_steps 25); no scores are published; see: kp-batch sql 'FROM rejects' "
     )
     assert message.endswith("; to allow it this once: --max-reject-share 100%")
@@ -222,7 +222,7 @@ def test_a_few_faulty_rows_of_tonight_fail_no_run(nights: ScoredArchive) -> None
         plan = nights.described()
         assert plan.rows_rejected == bad
         assert (plan.excess is not None) == fails, (good, bad)
-        assert not plan.excess or "of what this run reads, 10 of " in plan.excess
+        assert not plan.excess or "10 of " in plan.excess
 
 
 def test_the_share_that_is_named_allows_the_run(empty: ScoredArchive) -> None:
@@ -244,8 +244,8 @@ def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_m
         "5 of 8 files are gone since the last successful run, more than --max-gone 4 allows "
         f"(such as {paths[0]}); no scores are published; to allow it this once: "
     )
-    lost = "10 traces of 5 files, gone, unreadable or excluded"
-    to_keep = f"{message}--max-gone 5, and --prune if {lost}, are to go"
+    lost = "10 traces of 5 files that are gone, unreadable or excluded"
+    to_keep = f"{message}--max-gone 5, and --prune to remove {lost}"
     assert empty.fails(max_gone=4) == to_keep
     assert empty.excess(max_gone="62%")
     pruning = empty.excess(max_gone=4, prune=True)
@@ -266,15 +266,16 @@ def test_prunable_traces_include_those_of_files_that_went_before(
     write_jsonl(empty.archive / "d.jsonl", [trace(id="b-000", objective="Another")])
     empty.run()
     paths[0].unlink()
-    assert "--prune if 5 traces of 1 file, gone" in empty.excess(max_gone=0)
+    assert "--prune to remove 5 traces of 1 file that is gone" in empty.excess(max_gone=0)
     empty.run(max_gone=1)
     assert empty.scores == 10
     paths[1].unlink()
     paths[2].rename(empty.archive / "e.jsonl")
-    told = "--max-gone 1, and --prune if 7 traces of 2 files, gone, unreadable or excluded, are to"
+    told = "--max-gone 1, and --prune to remove 7 traces of 2 files that are gone, unreadable or "
     assert told in empty.fails(max_gone=0)
     assert empty.excess(max_gone=0, prune=True).endswith(
-        "--prune --max-gone 1, which removes 7 traces of 2 files, gone, unreadable or excluded"
+        "--prune --max-gone 1, which removes 7 traces of 2 files that are gone, unreadable or "
+        "excluded"
     )
     assert empty.run(max_gone=1, prune=True).counts.removed == 7
 
@@ -337,7 +338,7 @@ def test_rejected_rows_among_the_newly_read_ones_have_a_limit(nights: ScoredArch
     for limit in (2, "5%"):
         excess = nights.excess(max_new_rejects=limit)
         assert excess.startswith(
-            "of what this run reads, 3 of 50 rows are rejected, more than --max-new-rejects "
+            "3 of 50 newly read rows are rejected, more than --max-new-rejects "
             f"{limit} allows (no_steps 3; such as {nights.archive}/b.jsonl, row 47); no scores are "
         )
         assert excess.endswith("; to allow it this once: --max-new-rejects 3")
@@ -353,8 +354,8 @@ def test_a_removed_trace_is_always_reported_with_its_file(
         show_only_new_warnings()
         nights.run()
     assert capsys.readouterr().err == (
-        "kp-batch: warning: 1 published trace is removed, which no file of the archive has any "
-        f"more (such as z-039 of {nights.archive}/z.jsonl)\n"
+        "kp-batch: warning: 1 published trace is removed, because no file of the archive contains "
+        f"it any more (such as z-039 of {nights.archive}/z.jsonl)\n"
     )
 
 
@@ -420,8 +421,8 @@ def test_each_limit_that_fails_a_run_is_named_with_what_allows_it(nights: Scored
     message = nights.fails(max_gone=0, max_unreadable=0)
     assert [option in message for option in ("--max-gone 0", "--max-unreadable 0")] == [True, True]
     options = (
-        "--max-unreadable 1 --max-removed 300 --max-gone 1, and --prune if 40 traces of 1 file, "
-        "gone, unreadable or excluded, are to go"
+        "--max-unreadable 1 --max-removed 300 --max-gone 1, and --prune to remove 40 traces of 1 "
+        "file that is gone, unreadable or excluded"
     )
     assert message.endswith(f"; to allow it this once: {options}")
     assert nights.run(max_unreadable=1, max_removed=300, max_gone=1).counts.unreadable == 1

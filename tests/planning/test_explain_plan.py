@@ -362,7 +362,7 @@ def test_rows_that_an_earlier_version_read_are_reported(
         monkeypatch.setattr(module, "VERSION", "-v99")
     description = night.described()
     assert description.rows_of_earlier == rows > 0
-    line = f"  keep       {rows} rows as an earlier kp_batch read them: their files are gone, "
+    line = f"  keep       {rows} rows that only an earlier kp_batch read: their files are gone, "
     assert line in plan_text(description)
     assert night.run().counts.rows_of_earlier == rows
     assert night.described().rows_of_earlier == rows  # with nothing to do

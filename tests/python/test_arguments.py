@@ -108,7 +108,7 @@ def test_a_time_of_pandas_and_numbers_of_numpy_are_as_those_of_python() -> None:
     ],
 )
 def test_a_time_is_no_day(name: str, time: Any, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=rf"^{name}: it is a day, such as .*, got .*; .* where="):
+    with pytest.raises(SettingError, match=rf"^{name}: it must be a day, .*, got .*; .* where="):
         kp.Warehouse(tmp_path).export("a.jsonl", **{name: time})
 
 

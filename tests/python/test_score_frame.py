@@ -204,16 +204,16 @@ def test_the_columns_are_the_same_whatever_is_scored(rows: int) -> None:
     [
         (
             {"cache_size": 0, "threshold": 2},
-            "cache_size is at least 1, got 0; threshold is at most",
+            "cache_size must be at least 1, got 0; threshold must be at most",
         ),
-        ({"ttl": "soon"}, "ttl: a duration is none, or"),
-        ({"ttl": timedelta(seconds=0.5)}, "ttl: a duration is a positive number of whole seconds"),
-        ({"cache_by": "host"}, "cache_by: there is no host; there are agent_id"),
-        ({"cache_by": ["agent id"]}, "cache_by: it is none, or"),
-        ({"precision": "f8"}, "precision is 'float32' or 'bf16'"),
+        ({"ttl": "soon"}, "ttl: a duration must be none, or"),
+        ({"ttl": timedelta(seconds=0.5)}, "ttl: a duration must be a positive number"),
+        ({"cache_by": "host"}, "cache_by: there is no host; choose from agent_id"),
+        ({"cache_by": ["agent id"]}, "cache_by: it must be none, or"),
+        ({"precision": "f8"}, "precision must be 'float32' or 'bf16'"),
         ({"embedder": None}, "embedder is None; for no embedder it is 'none'"),
         ({"cache_size": None}, "cache_size is None; leave it out"),
-        ({"cache_size": 1.5}, "cache_size is a whole number, got 1.5"),
+        ({"cache_size": 1.5}, "cache_size must be a whole number, got 1.5"),
     ],
 )
 def test_faults_of_settings_have_the_names_of_their_arguments(
@@ -278,7 +278,9 @@ def test_a_full_disk_is_reported_without_its_folder(
     left: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "disk_usage", lambda _: SimpleNamespace(free=9))
-    with pytest.raises(ResourceError, match=r"the disk of temporary files has 0.0 MB left") as told:
+    with pytest.raises(
+        ResourceError, match=r"the disk of temporary files has only 0.0 MB left"
+    ) as told:
         kp.score(FAULTY, embedder="none")
     assert str(left) not in str(told.value)
 
@@ -322,7 +324,7 @@ def test_no_result_names_a_temporary_file(left: Path) -> None:
     messages = dict(scored.rejects.select("row", "message").rows())
     assert messages[len(rows) - 3] == "the row is null, not a JSON object"
     assert messages[len(rows) - 2] == 'the row is "text", not a JSON object'
-    assert messages[len(rows) - 1].startswith("the row is too large to be read: it may hold")
+    assert messages[len(rows) - 1].startswith("the row is too large to be read: at most 64 MiB")
     assert {each for codes in scored.rejects["reasons"] for each in codes} >= {
         *("superseded", "malformed_json", "too_large"),
         *(code for codes, _ in REFUSED for code in codes),

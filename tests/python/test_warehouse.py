@@ -531,36 +531,36 @@ def test_a_status_has_its_age(wh: kp.Warehouse) -> None:
     assert wh.status().warehouse == str(wh)[11:-2]
     with pytest.raises(WarehouseError, match="the newest trace in"):
         wh.status(max_trace_age=timedelta(days=1))
-    with pytest.raises(SettingError, match="max_age: a duration is"):
+    with pytest.raises(SettingError, match="max_age: a duration must be"):
         wh.status(max_age="soon")
 
 
 def test_faults_of_values_have_their_names_in_python(tmp_path: Path, wh: kp.Warehouse) -> None:
-    with pytest.raises(SettingError, match=r"^cache_size is at least 1, got 0; ttl: a duration"):
+    with pytest.raises(SettingError, match=r"^cache_size must be at least 1, got 0; ttl: a"):
         wh.run(cache_size=0, ttl="soon")
     unknown: Any = {"cache_bye": "agent_id"}
     with pytest.raises(SettingError, match="no key 'cache_bye', did you mean 'cache_by'"):
         wh.run(**unknown)
-    with pytest.raises(SettingError, match=r"^cache_size is at least 1, got 0$"):
+    with pytest.raises(SettingError, match=r"^cache_size must be at least 1, got 0$"):
         wh.sweep(cache_size=[10, 0])
     for empty in ([], ()):  # not the archive of the last run
         with pytest.raises(SettingError, match=r"^archive is an empty list; name a file"):
             wh.plan(empty)
     with pytest.raises(
-        SettingError, match=r"^similarity: a similarity is a number above 0, up to 1, got 1\.5"
+        SettingError, match=r"^similarity: a similarity must be a number above 0, up to 1, got 1\.5"
     ):
         wh.redundancy(similarity=1.5)
-    with pytest.raises(SettingError, match=r"^top: it is a whole number from 1 on, got 0"):
+    with pytest.raises(SettingError, match=r"^top: it must be a whole number from 1 on, got 0"):
         wh.similar("kp:trace:1", top=0)
-    with pytest.raises(SettingError, match=r"^sample: it is a whole number from 1 on, got 0"):
+    with pytest.raises(SettingError, match=r"^sample: it must be a whole number from 1 on, got 0"):
         wh.verify(sample=0)
     with pytest.raises(SettingError, match=r"^keep: '3m' may be minutes or months"):
         wh.vacuum(keep="3m")
-    with pytest.raises(SettingError, match="min_score is at most 1, got 2; top is at least 1"):
+    with pytest.raises(SettingError, match="min_score must be at most 1, got 2; top must"):
         wh.export(tmp_path / "a.jsonl", min_score=2, top=0)
     for name in ("since", "until"):
         with pytest.raises(
-            SettingError, match=f"^{name}: it is a day, such as .*, got 'soon'; write one"
+            SettingError, match=f"^{name}: it must be a day, such as .*, got 'soon'; write one"
         ):
             wh.export(tmp_path / "a.jsonl", **{name: "soon"})
     with pytest.raises(SettingError, match=r"format 'pdf' is unknown; choose html or markdown$"):

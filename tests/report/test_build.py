@@ -97,7 +97,7 @@ def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
     for embedder in ("none", "none", "hashing"):
         rescore_archive(config(warehouse.parent, embedder=embedder))
         text = report(warehouse, "markdown")
-        assert "The scores of the last run are not comparable with those of the previous" in text
+        assert "The scores of the last two runs are not comparable, because" in text
 
 
 def test_the_page_reports_a_failed_run_and_returns_what_it_shows(

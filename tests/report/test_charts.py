@@ -111,9 +111,9 @@ def next_period(begins: date, period: str) -> date:
 
 def verdict(row: Row) -> str:
     if not row["is_over"] or row["traces"] < 30 or row["low"] is None:
-        return "does not compare"
+        return "not comparable"
     if row["warming_up"] > 0.1 or row["warming_up_before"] > 0.1:
-        return "does not compare"
+        return "not comparable"
     has_moved = row["moved"] if "moved" in row else not row["low"] <= 0 <= row["high"]
     return "more than chance" if has_moved else "within chance"
 
@@ -425,14 +425,14 @@ def test_a_change_of_more_than_chance_is_filled_and_one_that_does_not_compare_fa
         known = [row for row in drawing.rows if row["change"] is not None]
         rings = [mark for mark in drawing.chart.of("symbol") if mark.fill == "transparent"]
         discs = [mark for mark in drawing.chart.of("symbol") if mark.fill != "transparent"]
-        expected = [FAINT if row["verdict"] == "does not compare" else SURE for row in known]
+        expected = [FAINT if row["verdict"] == "not comparable" else SURE for row in known]
         assert [mark.opacity for mark in rings] == expected
         filled = [row["verdict"] == "more than chance" for row in known]
         assert [ring.y for ring, is_filled in zip(rings, filled, strict=True) if is_filled] == [
             disc.y for disc in discs
         ]
         seen |= {row["verdict"] for row in known}
-    assert seen == {"more than chance", "within chance", "does not compare"}
+    assert seen == {"more than chance", "within chance", "not comparable"}
 
 
 @laid_out
@@ -521,22 +521,22 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     data, years, one = map(archive, ("planted", "years", "one trace"))
     outside = pl.DataFrame({"domain": ALL, "time": ["2024", "2025"], "traces": [1, 1008]})
     for number, told in (
-        (1, "1 trace of other times, 2024."),
-        (2, "1,009 traces of other times, 2024 to 2025."),
+        (1, "1 trace outside this time, from 2024."),
+        (2, "1,009 traces outside this time, from 2024 to 2025."),
     ):
         others = replace(data, other_times=outside.head(number))
         assert f"table also lists {told}" in caption("scores_over_time", others)
     assert "table also lists" not in caption("scores_over_time", data)
-    assert "A period is a week. Bars: its parts, which add up to it." in caption(
+    assert "A period is a week. Bars: the parts of the change, which add up to it." in caption(
         "mean_changes", data
     )
     assert "A period is a year." in caption("mean_changes", years)
-    assert "Bars: its parts" not in caption("mean_changes", data, "code")
+    assert "Bars: " not in caption("mean_changes", data, "code")
     assert "(by Holm)" in caption("mean_changes", data, "code")
     assert "(by Holm)" not in caption("mean_changes", data)
-    assert "All traces state about" in caption("confidence_bins", one)
-    assert "All traces state about" not in caption("confidence_bins", data)
-    told = "See “On the same tasks”; the question differences_by compares any two."
+    assert "All traces state a confidence of about" in caption("confidence_bins", one)
+    assert "All traces state a confidence of about" not in caption("confidence_bins", data)
+    told = "For a fair comparison see “On the same tasks”, or ask differences_by."
     assert told in caption("scores_by_agent", data)
     assert told not in caption("scores_by_agent", one)
     alone = replace(data, frameworks=data.agents.with_columns(shared_tasks=None))
@@ -563,18 +563,18 @@ def test_novelty_that_was_not_measured_is_not_drawn() -> None:
         (
             {"code": 30, "ops": 70},
             {"code": 24, "ops": 76},
-            "code had 30%|in the previous four, 24%",
+            "code had 30%|in the previous four weeks, 24%",
         ),
         ({"code": 30, "ops": 70}, {"code": 26, "ops": 74}, None),
         (
             {"code": 30, "ops": 40, "rest": 30},
             {"ops": 50, "rest": 50},
-            "code had 30%|in the previous four, 0%",
+            "code had 30%|in the previous four weeks, 0%",
         ),
         (
             {"ops": 10, "rest": 90},
             {"code": 40, "rest": 60},
-            "code had 0%|in the previous four, 40%",
+            "code had 0%|in the previous four weeks, 40%",
         ),
     ],
 )

@@ -315,9 +315,9 @@ def test_a_change_of_novelty_is_stated_with_that_of_its_cache(
     data = replace(changed({}), parts={("code", date(2026, 1, 30)): parts})
     [moved] = domain_moved(data, "code")
     side = "up" if can == "lower" else "down"
-    shares = "in its cache"
+    shares = "of its cache"
     if can:
-        shares = f"were {share:.0%} of those in its cache, {side} from {before:.0%}"
+        shares = f"made up {share:.0%} of its cache, {side} from {before:.0%}"
     assert (shares in moved.sentence) == (can is not None)
     assert (f"can {can} novelty" in moved.sentence) == (can is not None)
     assert ("'cache_share_of_domain'" in moved.question) == (can is not None)
@@ -514,7 +514,7 @@ def test_the_effect_of_an_override_is_stated_for_enough_traces(
         total_effect=pl.when(is_told).then(traces * effect),
     )
     found = [each.sentence for each in override(replace(data, drivers=drivers), ALL)]
-    assert found == ([f"The override single thought {shown}"] if shown else [])
+    assert found == ([f"The override “single thought” {shown}"] if shown else [])
 
 
 UNIT = {
@@ -560,7 +560,7 @@ def test_values_that_differ_from_the_others_on_the_same_tasks_are_stated() -> No
     ("low", "high", "shown"),
     [
         (-0.1, 0.1, "It succeeds about as often (-0.10 to +0.10)"),
-        (-0.3, 0.1, "Whether it succeeds more often is not clear (-0.30 to +0.10)"),
+        (-0.3, 0.1, "It is not clear whether it succeeds more often (-0.30 to +0.10)"),
         (-0.3, -0.1, "It succeeds less often, by 0.20 (0.10 to 0.30)"),
     ],
 )
@@ -714,14 +714,14 @@ def with_ranks(tools: list[int], succeed: list[int], labels: int = 1) -> ReportD
             UP,
             MIXED,
             1,
-            "rank correlation 1.00 over 8 agents), but succeed hardly more often (-0.19",
+            "rank correlation 1.00 over 8 agents), but hardly succeed more often (-0.19",
         ),
         (UP, UP[::-1], 1, "rank correlation 1.00 over 8 agents), but succeed less often (-1.00"),
         (
             NEARLY_UP,
             MIXED,
             1,
-            "rank correlation 0.90 over 8 agents), but succeed hardly more often",
+            "rank correlation 0.90 over 8 agents), but hardly succeed more often",
         ),
         (ROUGHLY_UP, MIXED, 1, None),  # which chance explains
         (NEARLY_UP, MIXED, 60, None),  # so it does where as many domains are looked at
@@ -751,12 +751,12 @@ def with_novelty(**more: Any) -> ReportData:
 def test_the_effect_of_caches_that_were_warming_up_is_stated() -> None:
     [found] = warming_up(with_novelty(), ALL)
     assert found.sentence == (
-        "40 traces (40%) came while their cache was warming up and had few traces to compare "
-        "with: their mean novelty is 0.900, that of the others 0.400."
+        "40 traces (40%) were made while their cache was warming up and had few traces to compare "
+        "with. Their mean novelty is 0.900; that of the other traces is 0.400."
     )
     assert (found.traces, found.effect) == (40, pytest.approx(0.5 * 0.25))
     [found] = warming_up(with_novelty(novelty_after=None), ALL)
-    assert found.sentence.startswith("All traces came while their cache was warming up: ")
+    assert found.sentence.startswith("All traces were made while their cache was warming up, so ")
     assert found.weight == 0
 
 
@@ -770,5 +770,5 @@ def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
 @pytest.mark.parametrize("scope", [ALL, "code"])
 def test_repeats_are_stated_if_they_are_many(scope: str) -> None:
     [found] = near_repeats(with_novelty(near_repeats=0.1), scope)
-    assert found.sentence.startswith("10% of the traces nearly repeat one in their cache (")
+    assert found.sentence.startswith("10% of the traces nearly repeat another one in their cache (")
     assert not [*near_repeats(with_novelty(near_repeats=0.09), scope)]

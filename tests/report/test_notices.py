@@ -119,10 +119,10 @@ def test_results_of_the_audits_of_the_last_run_are_reported() -> None:
         ((0, 1, None, None), [f"1 trace is {PLACEHOLDER}"]),
         (
             (7, 1200, -0.001, 0.0099),
-            [f"1,200 traces are {PLACEHOLDER}", OURS.format("0.0099", "7 traces", NEAR)],
+            [f"1,200 traces are {PLACEHOLDER}", OURS.format("7 traces", "0.0099", NEAR)],
         ),
-        ((7, 0, 0.0, 0.00009), [OURS.format("less than 0.0001", "7 traces", NEAR)]),
-        ((1, 0, 0.0, 0.0101), [OURS.format("0.0101", "1 trace", FAR_OFF)]),
+        ((7, 0, 0.0, 0.00009), [OURS.format("7 traces", "less than 0.0001", NEAR)]),
+        ((1, 0, 0.0, 0.0101), [OURS.format("1 trace", "0.0101", FAR_OFF)]),
     ],
 )
 def test_recorded_scores_are_compared_and_a_large_difference_is_a_warning(
@@ -182,7 +182,7 @@ def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_
 
 SHIFTED = rows("drift", (ALL, 900, 900, 0.1, 0.1, 1.0), ("code", 900, 900, 0.1, 0.1, 1.0))
 FAR = "Domains whose scores shifted: code greatly (population stability index 1.00)."
-SINCE = "Since the previous run: as many traces; mean score +0.1000, median +0.1000"
+SINCE = "Since the previous run: the same number of traces; mean score +0.1000, median +0.1000"
 NO_TREND = f"{SINCE}, but this is not a trend, because settings or formulas changed."
 
 
@@ -195,8 +195,8 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
     told = noticed(before=before, drift=SHIFTED)
     assert warned(told) == [
         (
-            "The scores of the last run are not comparable with those of the previous run: they "
-            "were computed with formula of replay 0 → 1; encoder hashing-1 → minilm-1."
+            "The scores of the last two runs are not comparable, because this changed: formula of "
+            "replay 0 → 1; encoder hashing-1 → minilm-1."
         )
     ]
     assert {FAR, NO_TREND} <= {notice.sentence for notice in told}
@@ -266,7 +266,7 @@ def test_dates_of_weights_are_reported() -> None:
     ]
     [notice] = noticed(weights=rows("weights", *dates))
     assert notice.sentence == (
-        "Weights changed at these times, so that scores before and after are not comparable: a*b "
+        "Weights changed at these times, so scores before and after are not comparable: a*b "
         "from 2026-01-09T12:00:00+00:00, d1 from 2026-01-01, d2 from 2026-01-02, d3 from "
         "2026-01-03, d4 from 2026-01-04, and 2 more."
     )
@@ -400,7 +400,7 @@ def sentences_of(folder: Path, drawn: Drawn) -> list[str]:
 def test_of_one_trace_and_of_none_nothing_false_is_said(folder: Path) -> None:
     one = drawn_scores.row(1, recorded_score=None)
     assert sentences_of(folder, made([one], [one])) == [
-        "Since the previous run: as many traces; mean score the same, median the same.",
+        "Since the previous run: the same number of traces; mean score the same, median the same.",
         ALL_ACCEPTED,
     ]
     assert sentences_of(folder, made([one])) == [

@@ -88,7 +88,7 @@ def _extent(report: Report, scope: str) -> str:
     if scope == ALL and len(report.label_of) > 1:
         words.append(f"{len(report.label_of):,} domains")
     first, last = span.first_day, span.last_day
-    words.append(f"of {first}" if first == last else f"from {first} to {last}")
+    words.append(f"on {first}" if first == last else f"from {first} to {last}")
     if others := sum(not first <= row["day"] <= last for row in rows):
         words[-1] += f"; {others:,} trace{'s' * (others > 1)} outside these dates"
     return ", ".join(words)
@@ -105,7 +105,7 @@ def _change(report: Report, scope: str) -> str:
     is_off = not row["low"] <= 0 <= row["high"]
     is_moved = row["moved"] if scope != ALL else is_off
     unclear = ", no more than chance" + (" among so many domains" if is_off else "")
-    since = "from the previous four" + ("" if is_moved else unclear)
+    since = f"from the previous four {report.period}s" + ("" if is_moved else unclear)
     return f"; {report.period} starting {row['begins']}: {row['mean']:.3f}, {change} {since}"
 
 
@@ -146,4 +146,4 @@ def test_what_is_at_other_times_and_on_one_day_is_said() -> None:
     others = pl.DataFrame({"domain": [ALL, ALL], "traces": [2, 3]})
     day = ChartSpan(ALL, date(2026, 1, 1), date(2026, 1, 1), "hour", "month")
     first, *_ = numbers(replace(DATA, other_times=others, spans={ALL: day}), ALL)
-    assert first.about == "40 tasks, of 2026-01-01; 5 traces outside these dates"
+    assert first.about == "40 tasks, on 2026-01-01; 5 traces outside these dates"

@@ -54,7 +54,7 @@ HOSTILE = {
 }
 ALLOWED = {"h1", "h2", "p", "ul", "ol", "li", "strong", "code"}
 TABLE = {"table", "thead", "tbody", "tr", "th", "td"}
-NOTHING_ELSE = "## The last run, audits and limits\n\n- No trace is scored yet.\n"
+NOTHING_ELSE = "## Notes on the data and the last run\n\n- No trace is scored yet.\n"
 
 
 class Elements(HTMLParser):
@@ -211,7 +211,7 @@ def test_markdown_says_the_numbers_and_sentences(
     assert shown.titles == [
         *(["Findings"] if findings_told else []),
         "Domains",
-        "The last run, audits and limits",
+        "Notes on the data and the last run",
     ]
     assert shown.cells[1 : 1 + len(of_all["numbers"])] == [*map(in_words, of_all["numbers"])]
     first = [f"Warning: {text}" for text in warnings] + findings_told

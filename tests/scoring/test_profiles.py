@@ -94,12 +94,12 @@ def test_every_fault_of_a_file_is_reported_at_once(file: Path) -> None:
     message = refusal(file, text)
     assert message.startswith(f"the profiles file {file} has 12 faults: ")
     for fault in (
-        "unknown key 'author' (profiles stand in [profiles.NAME])",
-        "negative: complexity is a number from 0 to 1, got -0.5",
-        "boolean: complexity is a number from 0 to 1, got True",
-        "nan: complexity is a number from 0 to 1, got nan",
-        "infinite: tool_diversity is a number from 0 to 1, got inf",
-        "text: complexity is a number from 0 to 1, got '1'",
+        "unknown key 'author' (write profiles as [profiles.NAME])",
+        "negative: complexity must be a number from 0 to 1, got -0.5",
+        "boolean: complexity must be a number from 0 to 1, got True",
+        "nan: complexity must be a number from 0 to 1, got nan",
+        "infinite: tool_diversity must be a number from 0 to 1, got inf",
+        "text: complexity must be a number from 0 to 1, got '1'",
         "sum: the weights sum to 2, not 1",
         "missing: tool_diversity is missing",
         "missing: outcome_confidence is missing",
@@ -221,19 +221,19 @@ def test_every_fault_of_dates_is_reported_at_once(file: Path) -> None:
             dated("sum", "").replace("0.8", "0.9"),
         ]
     )
-    day = "from is a day such as 2026-01-31, or a time with a zone, got"
+    day = "from must be a day such as 2026-01-31, or a time with a zone, got"
     faults = refusal(file, text + "[profiles]\nempty = []").split(": ", 1)[1].split("; ")
     assert faults == [
         "twice: two entries from 2026-06-01",
         "descending: the entry from 2026-06-01 stands after 2026-06-02",
         "missing (entry 2): from is missing, which the first entry alone may leave out",
-        "local: from has no zone, write 2026-06-01T00:00:00Z say",
+        "local: from has no time zone: write 2026-06-01T00:00:00Z, for example",
         f"clock: {day} datetime.time(7, 30)",
         f"number: {day} 20260601",
         f"text: {day} 'soon'",
-        "spaced: from has no zone, write 2026-06-01 00:00Z say",
+        "spaced: from has no time zone: write 2026-06-01 00:00Z, for example",
         f"compact: {day} '20260601'",
-        *(fault for fault in faults if fault.startswith("early (entry 2): from is a day")),
+        *(fault for fault in faults if fault.startswith("early (entry 2): from must be a day")),
         "sum: the weights sum to 1.1, not 1",
         "empty: no table of weights",
     ]
@@ -246,5 +246,5 @@ def test_entries_are_numbered_in_their_order(file: Path) -> None:
     faults = refusal(file, f"[profiles]\nodd = {entries}").split(": ", 1)[1].split("; ")
     assert faults == [
         "odd (entry 1): expected a table of four weights, got 1",
-        "odd (entry 3): from is a day such as 2026-01-31, or a time with a zone, got 'soon'",
+        "odd (entry 3): from must be a day such as 2026-01-31, or a time with a zone, got 'soon'",
     ]

@@ -185,7 +185,7 @@ def test_a_part_that_kills_its_worker_each_time_is_named(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        WorkerError, match=r"^square lost its worker 3 times, with 9; give the nodes"
+        WorkerError, match=r"^square lost its worker 3 times, each time with 9; give"
     ):
         list(cluster.map(square, [1, 9, 2], tmp_path))
     assert len([*tmp_path.glob("9.*")]) == 3
@@ -254,7 +254,7 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path, archive: Path, alon
         output, errors = running.communicate(timeout=200)
     assert killed
     if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
-        assert "lost its worker 3 times, with" in errors.splitlines()[-1]
+        assert "lost its worker 3 times, each time with" in errors.splitlines()[-1]
         again = rescore_archive(config(tmp_path, archive, warehouse=tmp_path / "wh"))
         assert again.counts.rescored == 4_000
     else:
@@ -274,8 +274,8 @@ def is_at_work(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("version", "paths", "message"),
     [
-        ("Python 2.7", [], r"has Python 3.* and this machine Python 2.7; install the same"),
-        (None, ["/none/such"], "does not see /none/such; a cluster needs a disk that all"),
+        ("Python 2.7", [], r"has Python 3.* but this machine has Python 2.7; install the same"),
+        (None, ["/none/such"], "does not see /none/such; use a disk that all"),
     ],
 )
 def test_a_node_that_cannot_do_the_work_is_named(

@@ -290,7 +290,7 @@ def test_a_run_is_audited_against_what_was_published_before_it(
         ("[other]\n[audits.a]\nsql = 'FROM scores'", ["unknown key 'other'"]),
         ("[audits.a]", ["a: sql is missing"]),
         ("[audits]\na = 1", ["a: expected a table with sql, got 1"]),
-        ("audits = 1", ["audits is a table of audits, got 1"]),
+        ("audits = 1", ["audits must be a table of audits, got 1"]),
         (
             "[audits.'a b']\nsql = 1\nseverity = 'high'\nmore = 2",
             [

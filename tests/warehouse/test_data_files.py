@@ -434,11 +434,13 @@ def test_a_list_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
     for damage in (content[:-1], content + b" ", b"[]"):
         path.write_bytes(damage)
         _as_another_process()
-        with pytest.raises(WarehouseError, match=rf"the list of files {name}\.json is damaged in"):
+        with pytest.raises(
+            WarehouseError, match=rf"the list of files {name}\.json in .* is damaged"
+        ):
             PublishedSnapshot(tmp_path, manifest).files("scores")
     path.unlink()
     _as_another_process()
-    with pytest.raises(WarehouseError, match=rf"the list of files {name}\.json is gone in"):
+    with pytest.raises(WarehouseError, match=rf"the list of files {name}\.json in .* is gone"):
         PublishedSnapshot(tmp_path, manifest).files("scores")
 
 

@@ -164,7 +164,7 @@ def test_another_way_to_the_same_folder_is_no_move(tmp_path: Path, other: str) -
 
 
 def test_a_url_is_no_warehouse() -> None:
-    with pytest.raises(WarehouseError, match="is not a local folder"):
+    with pytest.raises(WarehouseError, match="is not supported; name a local folder"):
         check_folder(Path("s3://bucket/wh"))
 
 

@@ -90,9 +90,7 @@ def test_the_report_says_that_it_is_novelty_and_blames_no_agent(warehouse: Path)
         tuple(f"In the week starting {day} code scored" for day in ended)
     )
     assert re.search(r"from its previous four weeks: -0\.\d{3} from novelty", moved.sentence)
-    assert re.search(
-        r"\d+% of those in its cache, up from \d\d%: that alone can lower", moved.sentence
-    )
+    assert re.search(r"\d+% of its cache, up from \d\d%, which alone can lower", moved.sentence)
     assert not [each for each in found if each.code.startswith(("paired", "ranking"))]
     assert len(found) <= 5
 

@@ -47,7 +47,9 @@ def test_a_waiting_writer_gets_its_turn(tmp_path: Path, holder: subprocess.Popen
 def test_who_waits_at_most_so_long_says_how_long_it_waited_and_for_whom(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
-    words = rf"another run is writing to .*process {holder.pid} .*; this one has waited for 1 s$"
+    words = (
+        rf"another run is writing to .*process {holder.pid} .*; this command has waited for 1 s$"
+    )
     with pytest.raises(BusyError, match=words), writing(tmp_path, wait=1):
         pass
     assert holder.stdin

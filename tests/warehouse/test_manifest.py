@@ -128,6 +128,6 @@ def test_a_list_that_a_warehouse_lacks_is_reported_with_what_to_do(
     manifest = read_manifest(warehouse)
     assert manifest
     write(warehouse, manifest.settings, {**manifest.tables, name: LISTS})
-    message = r"the list of files b{32}\.json is gone in .*; restore it from a copy"
+    message = r"the list of files b{32}\.json in .* is gone; restore it from a copy"
     with pytest.raises(WarehouseError, match=message):
         rescore_archive(settings)

@@ -301,9 +301,9 @@ def test_that_there_is_no_latest_or_previous_run_is_reported(tmp_path: Path) -> 
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     rescore_archive(config(tmp_path, tmp_path / "a.jsonl", warehouse=one))
     for warehouse, name, message in (
-        (empty, "latest", "there is no latest run in .*: none is done; see: kp-batch runs"),
-        (empty, "previous", "there is no previous run in .*: none was done before the last one;"),
-        (one, "previous", "there is no previous run in .*: none was done before the last one;"),
+        (empty, "latest", "there is no latest run in .*: no run is done; see: kp-batch runs"),
+        (empty, "previous", "there is no previous run in .*: no run is done;"),
+        (one, "previous", "there is no previous run in .*: only one run is done;"),
     ):
         with pytest.raises(WarehouseError, match=message), connect(warehouse, name):
             pass

@@ -66,7 +66,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
         release_memory()
     # If a column is truncated, pyarrow ends without an error.
     if first != rows.number:
-        fault = f"the file tells of {rows.number:,} rows, and only {first:,} can be read"
+        fault = f"the file declares {rows.number:,} rows, but only {first:,} can be read"
         raise UnreadableError(fault)
 
 

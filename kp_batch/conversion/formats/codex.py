@@ -61,7 +61,7 @@ _COMPLETES = ("task_complete", "turn_complete", "turn_aborted")
 _AT_ONCE = 1.0  # seconds between copied lines, at most
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
-_LOST = "its first line is lost, which says whose session it is"
+_LOST = "its first line, which identifies the session, is lost"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 _NAME = re.compile(r"rollout-.{19}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # a file's name
 

@@ -219,7 +219,7 @@ def own_lines(
         elif not isinstance(item, Refused) and item[0] > _FIRST_LINES:
             break
     if before is not None:
-        raise UnreadableError(f"it is no {what}")
+        raise UnreadableError(f"it is not a {what}")
 
 
 def records_of_lines(path: Path, record: Callable[[Json, int], ReadItem]) -> Iterator[ReadItem]:
@@ -312,9 +312,9 @@ def parsed(
     except TooLargeError as error:
         return Refused([bounds.TOO_LARGE], str(error), line=number)
     except ValueError as error:
-        return Refused([*broken], f"no JSON: {error}", line=number)
+        return Refused([*broken], f"it is not JSON: {error}", line=number)
     if not isinstance(value, dict):
-        return Refused([_MALFORMED], f"a {type(value).__name__}, not an object", line=number)
+        return Refused([_MALFORMED], f"it is a {type(value).__name__}, not an object", line=number)
     return number, cast("Json", value)
 
 

@@ -77,7 +77,7 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[ReadItem]:
         with _opened(path, log or path.with_name(path.name + _LOG)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.LINE_BYTES)
             if database.execute(_IS_STORED).fetchone() == (0,):
-                raise UnreadableError("its knowledge_units is a view, and not the registry's table")
+                raise UnreadableError("its knowledge_units is a view, not the registry's table")
             columns = {column[1] for column in database.execute(_COLUMNS)}
             query = statement(
                 "SELECT id, unit_json, updated_at, $status FROM knowledge_units",

@@ -54,8 +54,8 @@ _TABLES = ("observations_v2", "observations", "scores", "traces")
 _READ = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 _NOT_READ = (".csv", ".csv.gz")
 _FIRST_MANIFESTS = "2026-07"  # earlier runs have no manifest
-_UNFINISHED = Refused(["unfinished_run"], "no manifest names it: its run is not complete")
-_MISSING = Refused(["unreadable_file"], "a manifest names it, and it is not there")
+_UNFINISHED = Refused(["unfinished_run"], "no manifest names it yet: its run is not complete")
+_MISSING = Refused(["unreadable_file"], "a manifest names it, but it is missing")
 _CSV = Refused(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
 _DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
 _OF_LANGSMITH = "it holds runs of LangSmith"
@@ -121,7 +121,7 @@ def inputs(paths: Sequence[str], probe_file: Probe) -> Iterator[Input]:
         first_runs[folder] = min(run, first_runs.get(folder, run))
         named.update(files or ())
         if files is None:
-            yield Input(path, refused=Refused(["unreadable_file"], "it is no manifest"))
+            yield Input(path, refused=Refused(["unreadable_file"], "it is not a manifest"))
     for path in paths:
         if path not in manifests and path.lower().endswith(_READ + _NOT_READ):
             is_named = path in named
@@ -191,7 +191,7 @@ def _record(columns: Json, line: int | None = None) -> SourceRecord | Refused | 
     if kind == "score" and not trace:
         return Skipped("score of no trace")  # but of a session, or of a run over a data set
     if not row.get("id") or not trace:
-        return Refused(["missing_id"], "a row without its id, or its trace's", line=line)
+        return Refused(["missing_id"], "a row without its id, or without its trace's id", line=line)
     record = {name: _plain(row[name]) for name in _COLUMNS[kind] if name in row}
     if row.get("parent_observation_id") and not _is_described(row):
         record.pop("metadata", None)  # long, and unused

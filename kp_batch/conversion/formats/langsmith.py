@@ -55,7 +55,7 @@ _PAYLOADS = ("inputs", "outputs", "extra", "feedback_stats")
 def _record(row: Json, line: int | None = None) -> SourceRecord | Refused:
     trace = row.get("trace_id")
     if not row.get("id") or not trace:
-        return Refused(["missing_id"], "a run without an id, or without its trace's", line=line)
+        return Refused(["missing_id"], "a run without its id, or without its trace's id", line=line)
     if "run_type" not in row:
         raise UnreadableError("not a run of LangSmith: it has no run_type")
     record: dict[str, object] = {name: _text(row[name]) for name in _TEXTS if name in row}

@@ -60,7 +60,7 @@ def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
         if isinstance(spans, list):
             yield from _of_trace(object_in(trace.get("info")), spans, line)
         else:
-            yield Refused([_MALFORMED], "no trace of MLflow: it has no spans", line=line)
+            yield Refused([_MALFORMED], "it is not a trace of MLflow: it has no spans", line=line)
 
 
 def _of_trace(info: Json, spans: Sequence[object], line: int | None) -> Iterator[ReadItem]:
@@ -82,7 +82,7 @@ def _record(span: Json, line: int | None) -> SourceRecord | Refused:
         own = _otel_span(span, _id(ids.get("span_id"), 8))
         return record_of(_id(ids.get("trace_id"), 16), own, line)
     except FAULTS as error:
-        return Refused([_MALFORMED], f"no span: {error}", line=line)
+        return Refused([_MALFORMED], f"it is not a span: {error}", line=line)
 
 
 def _otel_span(span: Json, id_: str) -> OtelSpan:

@@ -89,7 +89,7 @@ def _records(request: Json, line: int | None) -> Iterator[ReadItem]:
     try:
         groups = [_spans(group) for group in request[REQUEST] or ({},)]
     except FAULTS as error:
-        yield Refused([_MALFORMED], f"no export request: {error}", line=line)
+        yield Refused([_MALFORMED], f"it is not an export request: {error}", line=line)
         return
     for own, resource in groups:
         yield from (_record(span, resource, line) for span in own)
@@ -108,7 +108,7 @@ def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Refu
     try:
         return record_of(id_of(span.get("traceId"), 16), _otel_span(span, resource), line)
     except FAULTS as error:
-        return Refused([_MALFORMED], f"no span: {error}", line=line)
+        return Refused([_MALFORMED], f"it is not a span: {error}", line=line)
 
 
 def _otel_span(span: Json, resource: Json) -> OtelSpan:
@@ -135,7 +135,7 @@ def _logged(request: Json, line: int | None) -> Iterator[ReadItem]:
     try:
         events = list(logged(request))
     except FAULTS as error:
-        yield Refused([_MALFORMED], f"no export request: {error}", line=line)
+        yield Refused([_MALFORMED], f"it is not an export request: {error}", line=line)
         return
     for trace, event in events:
         yield SourceRecord(trace, event, line)

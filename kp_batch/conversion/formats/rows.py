@@ -74,7 +74,7 @@ class RowMap:
                 number += len(batch)
                 yield from self._of_batch(batch)
         if number != rows.number:  # a column is cut; pyarrow reports no error
-            raise UnreadableError(f"it declares {rows.number:,} rows, and has {number:,}")
+            raise UnreadableError(f"it declares {rows.number:,} rows, but has {number:,}")
 
     def _check(self, schema: pa.Schema) -> None:
         names = {*schema.names, *(inner.name for field in schema for inner in field.flatten())}

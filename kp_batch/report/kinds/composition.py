@@ -78,12 +78,12 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
         also = ""
         if second:
             does = _does(other_effect)
-            also = f" The override {second['part']} {does} it by {abs(other_effect):.2g}."
+            also = f" The override “{second['part']}” {does} that mean by {abs(other_effect):.2g}."
         yield Finding(
             "override",
             (
                 (
-                    f"The override {row['part']} {_does(on_mean)} "
+                    f"The override “{row['part']}” {_does(on_mean)} "
                     f"{count_of(row['traces'], 'score')} ({percent(share)}) by "
                     f"{abs(row['mean_effect']):.3f} on average, and the mean of all scores by "
                     f"{abs(on_mean):.2g}.{also}"

@@ -19,15 +19,15 @@ def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
     share = number / row["traces"]
     if after is None:
         text = (
-            "All traces came while their cache was warming up: their novelty is not comparable "
-            "with that of later traces."
+            "All traces were made while their cache was warming up, so their novelty is not "
+            "comparable with that of later traces."
         )
         effect = 0.0
     else:
         text = (
-            f"{count_of(number, 'trace')} ({percent(share)}) came while their cache was warming "
-            "up and had few traces to compare with: their mean novelty is "
-            f"{row['novelty_warming_up']:.3f}, that of the others {after:.3f}."
+            f"{count_of(number, 'trace')} ({percent(share)}) were made while their cache was "
+            "warming up and had few traces to compare with. Their mean novelty is "
+            f"{row['novelty_warming_up']:.3f}; that of the other traces is {after:.3f}."
         )
         effect = row["novelty_warming_up"] - after
     yield Finding(
@@ -47,8 +47,8 @@ def near_repeats(data: ReportData, scope: str) -> Iterator[Finding]:
     if row["traces"] < MIN_TRACES or share < _REPEATS:
         return
     text = (
-        f"{percent(share)} of the traces nearly repeat one in their cache (similarity of 0.95 or "
-        "more). A repeat of a trace that has left the cache counts as novel."
+        f"{percent(share)} of the traces nearly repeat another one in their cache (similarity of "
+        "0.95 or more). A repeat of a trace that has left the cache counts as novel."
     )
     yield Finding(
         "near_repeats",

@@ -21,6 +21,7 @@ from kp_batch.report.finding import (
     sizes,
 )
 from kp_batch.report.labels import ALL
+from kp_batch.report.periods import starting
 
 _RECENT = 4  # periods whose changes are reported
 _CHANCE = 0.05 / _RECENT  # the largest p-value, corrected for the number of periods
@@ -36,11 +37,6 @@ _OF_ALL = (
     "FROM mean_changes('{}')) USING (begins)"
 )
 _CHANGE = ("begins", "traces", "mean", "change", "low", "high", "p_value")
-
-
-def _time(data: ReportData, row: Row) -> str:
-    on = "on" if data.period == "day" else f"in the {data.period} starting"
-    return f"{on} {row['begins']}"
 
 
 def clear_changes(data: ReportData, scope: str) -> list[Row]:
@@ -71,8 +67,8 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
         yield Finding(
             "mean_change",
             begin(
-                f"{_time(data, row)} the mean score was {row['mean']:.3f}, {_by(row)} from the "
-                f"previous four {data.period}s",
+                f"{starting(row['begins'], data.period)} the mean score was {row['mean']:.3f}, "
+                f"{_by(row)} from the previous four {data.period}s",
                 *_reasons(row),
                 f". By part of the score{parts}" if parts else "",
                 ".",
@@ -113,7 +109,7 @@ def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
         yield Finding(
             "domain_moved",
             begin(
-                f"{_time(data, row)} ",
+                f"{starting(row['begins'], data.period)} ",
                 Untrusted(row["domain"]),
                 f" scored {row['mean']:.3f}, {_by(row)} from its previous four {data.period}s",
                 parts,
@@ -141,8 +137,8 @@ def _cache(parts: Parts | None) -> tuple[str, dict[str, Value]]:
         return "", {}
     side, novelty = ("up", "lower") if share > before else ("down", "raise")
     text = (
-        f". Its own traces were {percent(share)} of those in its cache, {side} from "
-        f"{percent(before)}: that alone can {novelty} novelty"
+        f". Its own traces made up {percent(share)} of its cache, {side} from {percent(before)}, "
+        f"which alone can {novelty} novelty"
     )
     return text, {"cache_share": share, "cache_share_before": before}
 

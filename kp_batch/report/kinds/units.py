@@ -50,7 +50,7 @@ def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
             continue
         if found["traces"] < MIN_TRACES or not _follows(tools, len(agents), len(compared)):
             continue
-        often = "less often" if success < -_HARDLY else "hardly more often"
+        often = "succeed less often" if success < -_HARDLY else "hardly succeed more often"
         yield Finding(
             "ranking",
             (
@@ -58,9 +58,8 @@ def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
                 Untrusted(label),
                 (
                     ", agents that score higher use more tools (rank correlation "
-                    f"{tools:.2f} over {len(agents):,} agents), but succeed {often} "
-                    f"({success:.2f}). Each agent has its own tasks. A ranking by score is not a "
-                    "ranking by success."
+                    f"{tools:.2f} over {len(agents):,} agents), but {often} ({success:.2f}). The "
+                    "agents have different tasks. A ranking by score is not a ranking by success."
                 ),
             ),
             query(_RANKED, task_domain=data.names[label]),
@@ -162,5 +161,5 @@ def _succeeds(row: Row) -> str:
         by = f"{abs(row['success_difference']):.2f} {sizes(low, high, '.2f')}"
         return f"It succeeds {often} often, by {by}"
     is_alike = max(-low, high) <= _ALIKE
-    unclear = "Whether it succeeds more often is not clear"
+    unclear = "It is not clear whether it succeeds more often"
     return f"{'It succeeds about as often' if is_alike else unclear} {interval(low, high, '+.2f')}"

@@ -326,8 +326,8 @@ class Mirror:
         """Delete objects by one request, unless another manifest than its own is published."""
         if not self._is_newest(own):
             raise OvertakenError(
-                f"another writer published in {self.store.url} meanwhile; nothing more was "
-                "deleted; run the same command again"
+                f"another writer published in {self.store.url} at the same time, so nothing more "
+                "was deleted; run the same command again"
             )
         self.store.delete(paths)
 
@@ -404,8 +404,8 @@ class Mirror:
             etag = self.store.write(path, self.folder / path, instead_of=etag)
         except ConflictError as error:
             raise OvertakenError(
-                f"another writer stored {path} in {self.store.url} meanwhile; run the same command "
-                "again"
+                f"another writer stored {path} in {self.store.url} at the same time; run the same "
+                "command again"
             ) from error
         self.record.note(path, etag)
 

@@ -7,8 +7,8 @@ from tests.support.oracle.reports import ALL, Report
 ALL_ACCEPTED = "No row was rejected, and no file is unreadable."
 MIDNIGHT = "T00:00:00+00:00"
 REFUSED = "Rows without a score and unreadable files, by reason (FROM rejects_by_code): "
-PLACEHOLDER = "recorded with a score of 0, a live engine's placeholder for a missing score."
-OURS = "On average, our scores differ by {} from those that live engines gave {}{}."
+PLACEHOLDER = "recorded with a score of 0, the live engine's placeholder for a missing score."
+OURS = "On average, the scores of {} differ by {} from those that live engines recorded{}."
 NEAR = " (FROM recorded_score_differences)"
 FAR_OFF = (
     "; the live engine may have had another clock, cache, model or profile "
@@ -47,13 +47,13 @@ def _of_rows(report: Report) -> Iterator[tuple[str, str]]:
     if number := recorded["traces"]:
         off = recorded["mean_absolute_difference"]
         question = FAR_OFF if off >= 0.01 else NEAR
-        yield "recorded", OURS.format(f"{off:.4f}", _traces(number), question)
+        yield "recorded", OURS.format(_traces(number), f"{off:.4f}", question)
     dates = sorted((row["name"], row["valid_from"]) for row in report.weights())
     texts = ((name, begin.isoformat()) for name, begin in dates)
     listed = ", ".join(f"{name} from {text.removesuffix(MIDNIGHT)}" for name, text in texts)
     compare = "scores before and after are not comparable"
     if listed:
-        yield "weights", f"Weights changed at these times, so that {compare}: {listed}."
+        yield "weights", f"Weights changed at these times, so {compare}: {listed}."
 
 
 def _since_the_previous_run(report: Report) -> Iterator[tuple[str, str]]:
@@ -61,7 +61,11 @@ def _since_the_previous_run(report: Report) -> Iterator[tuple[str, str]]:
     for row in report.drift():
         if row["domain"] == ALL:
             more = row["traces"] - row["traces_before"]
-            traces = f"{more:+} trace{'' if abs(more) == 1 else 's'}" if more else "as many traces"
+            traces = (
+                f"{more:+} trace{'' if abs(more) == 1 else 's'}"
+                if more
+                else "the same number of traces"
+            )
             shifts = f"mean score {row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}"
             yield "drift", f"{since.capitalize()}: {traces}; {shifts}."
     old, new = report.archive.runs

@@ -152,7 +152,7 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
             yield " raises ", max(effects) > 0
         case "ranking":
             yield "succeed less often", n["success"] < -0.3
-            yield "succeed hardly more often", -0.3 <= n["success"] <= 0.3
+            yield "hardly succeed more often", -0.3 <= n["success"] <= 0.3
         case "paired_agents" | "paired_frameworks":
             low, high = n["success_low"], n["success_high"]
             yield " above the others", n["score_low"] > 0
@@ -171,6 +171,6 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
             yield " but only ", n["high_success_high"] < n["low_success_low"]
         case "cache_warming_up":
             yield "All traces came", n["novelty_after"] is None
-            yield "that of the others", n["novelty_after"] is not None
+            yield "that of the other traces", n["novelty_after"] is not None
         case _:
             return
