@@ -27,7 +27,13 @@ from kp_batch.text import one_line
 
 STORE, DONE = f"{OWN}/records.sqlite", f"{OWN}/done"
 _BEFORE = f"{OWN}/state.json"  # of archives from before the store
-_VERSION = 1
+STORE_VERSION = 2  # of the tables, and of the blocks in them
+_UPGRADES = {  # by the version that each changes
+    1: (
+        "ALTER TABLE state RENAME COLUMN closed TO unreadable_folders",
+        "ALTER TABLE files RENAME COLUMN sniffed TO probed",
+    )
+}
 LOCK_TIMEOUT_S = 60.0  # to wait for the transaction of another process
 _ANEW = "import the sources into a new folder, and remove this one"
 _SCHEMA = files(__package__ or "").joinpath("store.sql")
@@ -123,7 +129,7 @@ class RecordStore:
 
     def known_sources(self) -> dict[str, KnownSource]:
         """Return the files that were read or probed, by path."""
-        rows = self.connection.execute("SELECT path, id, stamp, seen, sniffed FROM files")
+        rows = self.connection.execute("SELECT path, id, stamp, seen, probed FROM files")
         return {path: KnownSource(*values) for path, *values in rows}
 
     def units(self, names: Iterable[str]) -> dict[str, Unit]:
@@ -247,7 +253,19 @@ def create_store(archive: Archive) -> None:
     with reading_store(archive.name), closing(_connected(path, "rwc")) as connection:
         if not _version(connection):
             schema = _SCHEMA.read_text("utf-8")
-            connection.executescript(f"BEGIN; {schema}; PRAGMA user_version = {_VERSION}; COMMIT")
+            connection.executescript(
+                f"BEGIN; {schema}; PRAGMA user_version = {STORE_VERSION}; COMMIT"
+            )
+
+
+def _upgrade(store: RecordStore) -> int:
+    """Bring a store of an earlier version to the current one, at once; return its version."""
+    with store.transaction():
+        while (version := _version(store.connection)) in _UPGRADES:  # another process may have
+            for change in _UPGRADES[version]:
+                store.connection.execute(change)
+            store.connection.execute(f"PRAGMA user_version = {version + 1}")
+        return version
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -274,7 +292,9 @@ def opened_store(archive: Archive) -> Generator[RecordStore | None]:
             _check_nothing_is_there(archive)
             yield None
             return
-        if version != _VERSION:
+        if version in _UPGRADES:
+            version = _upgrade(store)
+        if version != STORE_VERSION:
             raise KpBatchError(
                 f"{archive.name}/{STORE} is of another version ({version}); install the version "
                 f"of kp-batch that made it, or {_ANEW}"

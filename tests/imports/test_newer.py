@@ -1,7 +1,10 @@
 """An import by a newer importer equals a fresh one, for whatever was read once."""
 
 import shutil
+import sqlite3
+import tarfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -33,6 +36,7 @@ from tests.support.imports.importing import (
     write_json,
     write_lines,
 )
+from tests.support.processes.commands import invoke
 
 FILES = ("1.jsonl", "2.jsonl", "3.jsonl")
 
@@ -287,3 +291,28 @@ def test_a_file_is_looked_into_again(machine: Machine) -> None:
     assert len(seen) == 6
     machine.now()
     assert len(seen) == 6
+
+
+def columns_of(archive: Path) -> dict[str, list[str]]:
+    """The columns of the tables of an archive's store."""
+    query = "SELECT m.name, group_concat(c.name) FROM sqlite_schema m, pragma_table_info(m.name) c"
+    with closing(sqlite3.connect(archive / "_import" / "records.sqlite")) as store:
+        return dict(store.execute(f"{query} WHERE m.type = 'table' GROUP BY 1"))
+
+
+def test_the_store_of_an_earlier_version_is_upgraded(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).with_name("kept") / "store-1.tar.gz") as kept:
+        kept.extractall(tmp_path, filter="data")
+    archive, sources = tmp_path / "archive", tmp_path / "sources"
+    before = imported(archive)
+    write_json(sources / "d.json", kp_trace("d", 4))
+
+    done = invoke("import", "auto", sources, "-o", archive)
+
+    assert done.returncode == 0, done.stderr
+    after = imported(archive)
+    assert {*after} == {*before, "kp:trace:d"}  # c is forgotten
+    assert {name: after[name] for name in before} == before
+    fresh = tmp_path / "fresh"
+    invoke("import", "auto", sources, "-o", fresh)
+    assert columns_of(archive) == columns_of(fresh)
