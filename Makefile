@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# Besides the newest, kp.duckdb is tested with the oldest that may read it.
-DUCKDBS := 1.4.5
+# Besides the newest, kp.duckdb is tested with the oldest that may read it, and one in between.
+DUCKDBS := 1.4.5 1.5.6
 
 .PHONY: install demo check test test-all lint torture bench bench-full clean
 .NOTPARALLEL: # all of it is installed into one environment

@@ -6,7 +6,6 @@ and a rollback.
 
 import json
 import shutil
-import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,27 +32,18 @@ from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.manifest import FORMAT_VERSION, require_manifest
-from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.snapshot import published
+from tests.support.make.kept import Frames, frames_of, same, unpacked
 from tests.support.make.runs import config
 from tests.support.processes.commands import invoke
 from tests.support.read.errors import fails_with
 from tests.support.read.folders import listing
 from tests.warehouse.publication_gaps import Killed
 
-KEPT = Path(__file__).parents[1] / "warehouse" / "kept"
 FORMATS = (17, 19)
 STATES = (1, 2, 3, 4, 5)
 EACH = [pytest.param(n, k, id=f"{n}-after-{k}") for n in FORMATS for k in STATES]
 RENAMED = {"cache_size": "cached_vectors", "worth_sharing": "at_threshold"}
-Frames = dict[str, pl.DataFrame]
-
-
-def unpacked(version: int, state: int, folder: Path) -> Path:
-    """Put a kept warehouse, and its archive, into a folder."""
-    with tarfile.open(KEPT / f"format-{version}.tar.gz") as kept:
-        wanted = [each for each in kept if each.name.startswith(f"./{state}/")]
-        kept.extractall(folder, wanted, filter="data")
-    return folder / str(state) / "warehouse"
 
 
 def manifest_of(warehouse: Path) -> dict[str, Any]:
@@ -76,20 +66,6 @@ def _old_rows(warehouse: Path, name: str, state: Any) -> pl.DataFrame:
         files = [f"{folder}/{file[0]}" for each in lists for file in each[1:]]
     rows = [pl.read_parquet(file, hive_partitioning=False) for file in sorted(files)]
     return pl.concat(rows) if rows else pl.DataFrame()
-
-
-def same(first: pl.DataFrame, second: pl.DataFrame) -> bool:
-    """Whether two frames have the same rows, in any order."""
-    if first.is_empty() or second.is_empty():
-        return first.is_empty() == second.is_empty()
-    rows = [first, second.select(first.columns)]
-    texts = [sorted(map(repr, frame.iter_rows())) for frame in rows]
-    return texts[0] == texts[1]
-
-
-def frames_of(snapshot: PublishedSnapshot) -> Frames:
-    tables = snapshot.manifest.tables
-    return {name: snapshot.scan(name).collect() for name in tables}
 
 
 @pytest.mark.parametrize(("version", "state"), EACH)
