@@ -1,4 +1,4 @@
-"""All output for the user: answers, log lines, and a progress bar in a terminal.
+"""All output for the user: answers, log lines (see `log_lines`), and a bar in a terminal.
 
 Listeners hear the messages of their own context. The threads of a run share its context, so that
 several runs in one process do not hear each other. Each message is also a record of the logger
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from kp_batch.errors import ResourceError
+from kp_batch.log_lines import is_json, json_line_of, stderr_line
 from kp_batch.text import count_of, drawn, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -64,6 +65,20 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
         BrokenPipeError: nobody reads the stream any more.
         ResourceError: it cannot be written.
     """
+    _print(json_line_of(text, logging.INFO) if err and is_json() else text, err=err, nl=nl)
+
+
+def echo_line(message: str, level: int = logging.INFO) -> None:
+    """Print a message of the command on stderr; it begins with the name of the command.
+
+    Raises:
+        BrokenPipeError: nobody reads stderr any more.
+        ResourceError: it cannot be written.
+    """
+    _print(stderr_line(message, level), err=True)
+
+
+def _print(text: str, *, err: bool, nl: bool = True) -> None:
     stream = user_err() if err else user_out()
     if stream is None:  # print would use another stream
         return
@@ -239,12 +254,12 @@ def _is_new(record: logging.LogRecord) -> bool:
 
 
 def _shows_bars() -> bool:
-    """Whether to show bars: on request, or in a terminal unless the command is quiet."""
+    """Whether to show bars: on request, or in a terminal unless its lines are few, or JSON."""
     if (is_asked := _BARS.get()) is not None:
         return is_asked
     of_command = [each for each in _LOG.handlers if isinstance(each, _OnStderr)]
     is_quiet = any(_is_new in each.filters for each in of_command)
-    return bool(of_command) and _is_terminal() and not is_quiet
+    return bool(of_command) and _is_terminal() and not (is_quiet or is_json())
 
 
 def is_watched() -> bool:
@@ -270,8 +285,7 @@ def _bar(label: str, total: int, unit: str) -> Any:
 
 class _LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        level = "warning: " if record.levelno >= logging.WARNING else ""
-        return f"kp-batch: {level}{record.getMessage()}"
+        return stderr_line(record.getMessage(), record.levelno, record.created)
 
 
 class Progress:

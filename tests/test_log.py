@@ -2,6 +2,7 @@
 
 import contextvars
 import io
+import json
 import logging
 import sys
 from collections.abc import Callable
@@ -159,6 +160,15 @@ def test_bars_are_shown_by_a_command_in_a_terminal_unless_it_is_quiet(
     show_only_new_warnings()
     read_three()
     assert stderr.getvalue().strip("\0") == ""
+
+
+def test_a_line_as_json_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = terminal(monkeypatch)
+    monkeypatch.setenv("KP_BATCH_LOG_FORMAT", "json")
+    show_on_stderr()
+    read_three()
+    read = [json.loads(line) for line in stderr.getvalue().splitlines()]
+    assert [(line["level"], line["message"]) for line in read] == [("info", "reading: 3 files")]
 
 
 def test_elsewhere_bars_are_shown_only_where_they_are_asked_for(

@@ -1,6 +1,7 @@
 """The command line. Heavy imports are local, so that commands start fast."""
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -16,8 +17,9 @@ import click
 from kp_batch import log
 from kp_batch.cli.supervise import SENT, ending_signals, print_message, send, supervised
 from kp_batch.cli.unanswered import print_unanswered
-from kp_batch.errors import SettingError, explain_error
-from kp_batch.log import user_err, user_out, writing_to
+from kp_batch.errors import ResourceError, SettingError, explain_error
+from kp_batch.log import echo_line, user_err, user_out, writing_to
+from kp_batch.log_lines import FORMATS, LOG_FORMAT, follow, is_json
 from kp_batch.text import WITH_ESCAPES
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.run_result import RunResult, now
@@ -86,6 +88,16 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
     callback=_print_version,
     help="Show the version, and the format of warehouses that it writes.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    envvar=LOG_FORMAT,
+    show_default=True,
+    show_envvar=True,
+    expose_value=False,  # see `_take_log_format`
+    help="Print each line on stderr as words, or as a JSON object.",
+)
 def kp_batch() -> None:
     """Rescore archives of AI reasoning traces, and ask about the scores."""
 
@@ -104,6 +116,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):  # either may be closed, and so None
         if isinstance(stream, TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
             stream.reconfigure(errors=WITH_ESCAPES)
+    _take_log_format()
     name, *rest = sys.argv[1:] or [""]
     if name in SUPERVISED and _HELP.isdisjoint(rest):
         note = _INTACT if name in _PUBLISHING else ""
@@ -116,6 +129,18 @@ def main() -> NoReturn:
     for number in ending_signals():
         signal.signal(number, _raise_ended)
     sys.exit(run_command())
+
+
+def _take_log_format() -> None:
+    """Move --log-format from the words of the command line to the environment."""
+    match sys.argv[1:]:
+        case ["--log-format", value, *rest]:
+            os.environ[LOG_FORMAT] = value
+        case [word, *rest] if word.startswith("--log-format="):
+            os.environ[LOG_FORMAT] = word.partition("=")[2]
+        case rest:
+            pass
+    sys.argv[1:] = rest
 
 
 def _raise_ended(number: int, _frame: FrameType | None) -> NoReturn:
@@ -157,9 +182,17 @@ def _answer_for(error: BaseException) -> None:
     send(answered=True)
 
 
+def _print_wrong_usage(error: click.ClickException) -> None:
+    if is_json():
+        echo_line(error.format_message(), logging.ERROR)
+    else:
+        error.show(user_err())
+
+
 def run_command() -> int:
     """Run the command, print the error that ends it, and return the exit status."""
     SENT.clear()
+    follow(send)
     try:
         for name in _MODULES:
             import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
@@ -169,8 +202,8 @@ def run_command() -> int:
                 out.flush()
     except click.ClickException as error:
         _answer_for(error)
-        with suppress(OSError):  # nobody reads our output any more
-            error.show(user_err())
+        with suppress(OSError, ResourceError):  # nobody reads our output any more
+            _print_wrong_usage(error)
         return error.exit_code
     except EndedBySignal as error:
         print_message(f"ended by {signal.Signals(error.args[0]).name}")

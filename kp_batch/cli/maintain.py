@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from logging import WARNING
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from kp_batch.cli.options import (
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.files import decoded
-from kp_batch.log import echo, echo_result
+from kp_batch.log import echo, echo_line, echo_result
 from kp_batch.text import count_of, parse_keep
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
@@ -169,7 +170,7 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     text = rolled_back_text(result, dry_run=dry_run, has_project=has_project)
     echo_result(json_line(result) if as_json else text)
     if text := _project_warning(warehouse, result):
-        echo(f"kp-batch: warning: {text}", err=True)
+        echo_line(text, WARNING)
 
 
 def _project_warning(warehouse: Path, result: "RollbackResult") -> str | None:

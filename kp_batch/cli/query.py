@@ -36,7 +36,7 @@ from kp_batch.cli.options import (
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
 from kp_batch.files import decoded
-from kp_batch.log import echo, user_out, writing_to
+from kp_batch.log import echo, echo_line, user_out, writing_to
 from kp_batch.text import parse_duration, printable
 from kp_batch.warehouse.questions import Question, unknown_question
 from kp_batch.warehouse.questions import questions as all_questions
@@ -151,10 +151,9 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     form = "json" if as_json else output_format
     ask(warehouse, RUNS, form, variables=available.variables)
     if available.candidate:
-        echo(
-            f"kp-batch: run {available.candidate} left a candidate; to look at it: "
-            "kp-batch sql --as-of candidate, kp-batch compare latest candidate",
-            err=True,
+        echo_line(
+            f"run {available.candidate} left a candidate; to look at it: "
+            "kp-batch sql --as-of candidate, kp-batch compare latest candidate"
         )
 
 
@@ -222,7 +221,7 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 
     current = settings_of(warehouse, the_project())
     if text := settings_from_elsewhere(warehouse):
-        echo(f"kp-batch: {text}", err=True)
+        echo_line(text)
     echo(json_line(current) if as_json else settings_text(current))
 
 
@@ -350,7 +349,7 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
     else:
         with output_file(output) as page:
             page.write_text(text, "utf-8")
-        echo(f"kp-batch: the report is in {printable(output)}", err=True)
+        echo_line(f"the report is in {printable(output)}")
 
 
 def _query(query: str | None, file: IO[bytes] | None) -> str:

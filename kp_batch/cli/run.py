@@ -4,6 +4,7 @@ import os
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from logging import WARNING
 from pathlib import Path
 from shutil import copyfile, copytree
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from kp_batch.cli.options import (
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import end_after, logged, send
 from kp_batch.errors import ResourceError
-from kp_batch.log import echo, echo_result, info, show_only_new_warnings
+from kp_batch.log import echo, echo_line, echo_result, info, show_only_new_warnings
 from kp_batch.start import make_place, start
 from kp_batch.text import parse_duration
 from kp_batch.warehouse.layout import Layout
@@ -90,7 +91,7 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
 
     result = plan_of(config, by_domain_and_day=as_json)
     for line in () if as_json else warnings(result):
-        echo(f"kp-batch: warning: {line}", err=True)
+        echo_line(line, WARNING)
     echo(json_line(result) if as_json else plan_text(result))
 
 

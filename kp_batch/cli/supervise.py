@@ -13,6 +13,7 @@ gone.
 """
 
 import json
+import logging
 import os
 import select
 import shutil
@@ -39,7 +40,8 @@ from kp_batch.errors import (
     explain_error,
 )
 from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
-from kp_batch.log import echo, set_user_streams, user_err, user_out
+from kp_batch.log import echo_line, set_user_streams, user_err, user_out
+from kp_batch.log_lines import follow, note_place
 from kp_batch.text import format_duration, printable_lines
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.run_result import RunResult, now
@@ -61,7 +63,7 @@ def send(**facts: Any) -> None:
         facts: `warehouse`, the one that the command works on; `attempt`, the start of a run and the
             warehouse's expected id; `timeout` in seconds, or None; `answered`, once an object of
             --json is printed; `printed`, once the result is, so nothing can fail the command any
-            more; `ends`, when the command ends by itself.
+            more; `ends`, when the command ends by itself; `run_id` and `step`, see `log_lines`.
     """
     SENT.update(facts)
     for pipe in _PIPES:
@@ -75,10 +77,10 @@ def ending_signals() -> set[signal.Signals]:
     return {number for number in ending if signal.getsignal(number) != signal.SIG_IGN}
 
 
-def print_message(message: str) -> None:
+def print_message(message: str, level: int = logging.ERROR) -> None:
     """Print a message of the command on stderr."""
     with suppress(OSError, ResourceError):  # its terminal may be closed
-        echo(f"kp-batch: {printable_lines(message)}", err=True)
+        echo_line(printable_lines(message), level)
 
 
 def supervised(work: Callable[[], int], *, note: str = "", answer: Answer | None = None) -> int:
@@ -198,7 +200,8 @@ def _warn_of_other_folder(folder: Path) -> None:
     """Warn if temporary files do not go to TMPDIR: the other disk may be too small."""
     wanted = os.environ.get("TMPDIR")
     if wanted and os.path.abspath(wanted) != str(folder.parent):  # noqa: PTH100 (as tempfile does)
-        print_message(f"warning: TMPDIR ({wanted}) is not writable, so {folder.parent} is used")
+        message = f"TMPDIR ({wanted}) is not writable, so {folder.parent} is used"
+        print_message(message, logging.WARNING)
 
 
 def _become_child(folder: Path, alive: int, ending: Collection[int]) -> None:
@@ -259,8 +262,10 @@ def _report(
     if number is None and child.status >= 0 and "ends" in child.sent:
         return child.status
     ended, status = _end(child, number, folder)
+    follow()
+    note_place(run_id=child.sent.get("run_id"), step=child.sent.get("step"))
     if "printed" in child.sent:
-        print_message(f"warning: {ended.reason}; the report may be an older one")
+        print_message(f"{ended.reason}; the report may be an older one", logging.WARNING)
         return 0
     if child.warehouse and "attempt" in child.sent:
         from kp_batch.warehouse.last_run import Attempt, record_end

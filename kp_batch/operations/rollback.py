@@ -13,6 +13,7 @@ from kp_batch.config import RescoreConfig, read_project
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
+from kp_batch.log_lines import note_place
 from kp_batch.operations.kept_runs import available_runs
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
@@ -94,6 +95,7 @@ def rollback(warehouse: Path, run: str, *, note: str | None = None) -> RollbackR
         if plan.result.status == "nothing_to_do":
             return plan.result
         begun = Run.begin(plan.config, datetime.now(UTC))
+        note_place(run_id=begun.run_id)
         remove_candidate(warehouse)
         written = restore(begun, plan.target, plan.reasons)
         publish_success(begun, written, plan.target.audits, clock.seconds)

@@ -24,6 +24,7 @@ from kp_batch.errors import (
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import info, recurring_warnings, warn
+from kp_batch.log_lines import note_place
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.preflight import check_fit
@@ -87,6 +88,7 @@ class OpenRun:
     is_recorded: bool = False  # whether it has its row in `runs`
 
     def __post_init__(self) -> None:
+        note_place(run_id=self.run.run_id)
         for opened in _WATCHED.get():
             opened.append(self)
 

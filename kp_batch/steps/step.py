@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kp_batch.errors import StorageError, is_passing
 from kp_batch.log import is_watched, warn
+from kp_batch.log_lines import in_step
 from kp_batch.steps.cores import computing_on
 from kp_batch.stopping import parts_in_threads, pause, raise_if_unwanted, result_of
 from kp_batch.text import one_line
@@ -162,7 +163,7 @@ class Step(Generic[P, R]):
             if this := current_attempt():
                 this.at(self.name)
             raise_if_unwanted()
-            with clock.on(self.name), _opened(None):
+            with clock.on(self.name), _opened(None), in_step(self.name):
                 return retried(self.name, self.function, *args, **kwargs)
 
         return caller(self.name, called)(*args, **kwargs)
