@@ -153,7 +153,7 @@ def test_a_run_that_takes_too_long_leaves_an_object(archive: Path, words: list[o
         done = kp_batch(*words, "--timeout", "6s")
     *_, last = lines(done.stderr)
     assert (done.returncode, last["level"]) == (1, "error")
-    assert last["message"].startswith("the run was not over after --timeout 6s, and is ended")
+    assert last["message"].startswith("the run took longer than --timeout 6s, and was stopped")
 
 
 def test_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
