@@ -21,7 +21,7 @@ FORMATS = ("text", "json")
 class _Place:
     """Where a command is, shared by all copies of its context."""
 
-    on_change: Callable[..., object]  # takes the new values as keywords
+    on_change: Callable[..., object] | None  # takes the new values as keywords
     run_id: str | None = None
     step: str | None = None
 
@@ -29,7 +29,7 @@ class _Place:
 _PLACE: ContextVar[_Place | None] = ContextVar("place", default=None)
 
 
-def follow(on_change: Callable[..., object] = lambda **_: None) -> None:
+def follow(on_change: Callable[..., object] | None = None) -> None:
     """Name the run and the step in the lines of this context from now on.
 
     Args:
@@ -42,7 +42,8 @@ def note_place(**values: str | None) -> None:
     """Note the current `run_id` or `step`; nothing happens unless the context follows them."""
     if place := _PLACE.get():
         vars(place).update(values)
-        place.on_change(**values)
+        if place.on_change:
+            place.on_change(**values)
 
 
 @contextmanager
