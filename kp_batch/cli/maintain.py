@@ -83,8 +83,8 @@ def vacuum(warehouse: Path, keep: timedelta, *, dry_run: bool, as_json: bool) ->
 
     Raw rows are the JSON of rejected rows.
     """
-    from kp_batch.operations.vacuum import removed_text
-    from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
+    from kp_batch.pipeline.vacuum import vacuum as vacuum_warehouse
+    from kp_batch.warehouse.vacuum_result import removed_text
 
     with _upkeep(warehouse, dry_run=dry_run):
         removed = vacuum_warehouse(warehouse, keep, datetime.now(UTC), dry_run=dry_run)

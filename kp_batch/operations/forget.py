@@ -18,12 +18,12 @@ from kp_batch.files import sync, sync_names
 from kp_batch.imports.store import has_records_of
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
-from kp_batch.operations.vacuum import (
+from kp_batch.pipeline.rescore import execute, log_plan, open_run
+from kp_batch.pipeline.vacuum import (
     FactsRewrite,
     count_prunable_vectors,
     prune_vectors,
 )
-from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
 from kp_batch.rendering import Facts, Head, Part, as_text

@@ -25,9 +25,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, NoTextsError
 from kp_batch.log import show_on_stderr, show_only_new_warnings
 from kp_batch.operations.preview import plan
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.report.run_summary import Summary, as_text
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.storage.store import TRAFFIC

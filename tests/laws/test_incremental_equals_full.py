@@ -34,10 +34,10 @@ from kp_batch.operations.export import FORMATS, export
 from kp_batch.operations.export_filter import ExportFilter
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.report.run_summary import Summary
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import ThreadExecutor, timed

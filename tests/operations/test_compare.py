@@ -20,8 +20,8 @@ from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations.compare import Comparison, TopChanges, compare, comparison_text
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.planning.scorer import FORMULAS
 from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.reader import connect

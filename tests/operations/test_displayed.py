@@ -39,11 +39,11 @@ from kp_batch.operations.status import WarehouseStatus, status_of, status_text
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.sweep_result import Sweep, sweep_text
 from kp_batch.operations.sweep_values import SweepValues
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import Differences, Verification, verification_text, verify
 from kp_batch.operations.warehouse_cache import scoring
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_and_report
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.planning.explain_plan import DomainDays, PlanDescription, plan_text
 from kp_batch.report.run_summary import DomainScores, Summary, as_text
 from kp_batch.text import printable, printable_lines

@@ -23,8 +23,8 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import TraceContent, diff_contents, diff_texts
 from kp_batch.operations.preview import preview
 from kp_batch.operations.rollback import rollback
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import published
 from tests.support.make.archives import step, trace, write_jsonl

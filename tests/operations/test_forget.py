@@ -18,18 +18,20 @@ import pytest
 import kp_batch.archive.reading
 import kp_batch.ingest.stage
 import kp_batch.operations.forget
-import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
+import kp_batch.pipeline.vacuum
+import kp_batch.warehouse.vacuum_result
 from kp_batch.cli import kp_batch as group
 from kp_batch.errors import AuditError, KpBatchError, StorageError, WarehouseError
 from kp_batch.operations.forget import ForgetResult, forget, forgotten_text
 from kp_batch.operations.sweep import sweep
-from kp_batch.operations.vacuum import VacuumResult, removed_text, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+from kp_batch.warehouse.vacuum_result import VacuumResult, removed_text
 from tests.support.kill.removal import (
     can_be_read,
     killed_in_removal,
@@ -303,9 +305,9 @@ def requested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]
         return NOTHING
 
     monkeypatch.setattr(kp_batch.operations.forget, "forget", noting)
-    monkeypatch.setattr(kp_batch.operations.vacuum, "vacuum", noting)
+    monkeypatch.setattr(kp_batch.pipeline.vacuum, "vacuum", noting)
     monkeypatch.setattr(kp_batch.operations.forget, "forgotten_text", lambda *_, **__: "")
-    monkeypatch.setattr(kp_batch.operations.vacuum, "removed_text", lambda *_, **__: "")
+    monkeypatch.setattr(kp_batch.warehouse.vacuum_result, "removed_text", lambda *_, **__: "")
     (tmp_path / "manifest.json").write_text(Manifest({}, {}).as_publication("0" * 32).as_json())
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
     return request

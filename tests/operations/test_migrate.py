@@ -24,8 +24,8 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import available_runs
 from kp_batch.operations.migrate import migrate
 from kp_batch.operations.rollback import rollback
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.schemas import GROWING
 from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.storage.store import store_at

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kp_batch.operations.vacuum import FactsRewrite, Keep
+from kp_batch.pipeline.vacuum import FactsRewrite, Keep
 from kp_batch.schemas import FACTS
 from kp_batch.warehouse.data_files import write_data_file
 from tests.support.make.publications import Draft

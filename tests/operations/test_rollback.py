@@ -22,8 +22,8 @@ from kp_batch.operations.current_settings import settings
 from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import available_runs
 from kp_batch.operations.rollback import plan_rollback, rollback, rolled_back_text
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.schemas import GROWING, TABLES
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.snapshot import published

@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 import kp_batch.ingest.scan
-import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
+import kp_batch.pipeline.vacuum
 from kp_batch.archive.validation import CHECKS
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
@@ -23,12 +23,13 @@ from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
-from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.schemas import GROWING, TABLES, VIEWS
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.vacuum_result import VacuumResult
 from tests.support.kill.removal import (
     Killed,
     assert_same,
@@ -206,7 +207,9 @@ def test_vacuum_leaves_no_file_that_nothing_needs_and_no_json_of_old_rejects(
     assert removed.files == len(before - after)
     joined = sum(path.parent.name in GROWING for path in was_published)
     assert counted(nights.vacuum(0)) == (joined, 0, 0, 0)
+    then = published(nights.warehouse)
     assert counted(nights.vacuum(0)) == (0, 0, 0, 0)
+    assert published(nights.warehouse) == then
     write_jsonl(nights.archive / "d.jsonl", [said(5, "try it", 12)])
     rescore_archive(nights.settings)
     was_published = needed(nights.warehouse)
@@ -317,7 +320,7 @@ def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
 ) -> None:
     was_published = needed(nights.warehouse)
     with monkeypatch.context() as patch:
-        owner = Path if work == "unlink" else kp_batch.operations.vacuum
+        owner = Path if work == "unlink" else kp_batch.pipeline.vacuum
         patch.setattr(owner, work, killed)
         with pytest.raises(Killed):
             nights.vacuum(0)
@@ -334,7 +337,7 @@ def test_vacuum_merges_the_small_files_of_vectors_that_nights_left(nights: Three
     def files() -> int:
         return len([*nights.warehouse.glob("vectors/*/*.hashes.npy")])
 
-    assert (files(), nights.vacuum(3).merged, files()) == (3, 3, 4)  # the next one removes these
+    assert (files(), nights.vacuum(3).merged, files()) == (3, 3, 4)  # a later one removes these
     assert (nights.vacuum(3).merged, files()) == (0, 1)
     assert verify(nights.warehouse, traces=9, seed=0, embed=True).wrong == ""
     assert rescore_archive(nights.settings).run_id is None

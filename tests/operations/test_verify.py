@@ -14,7 +14,6 @@ from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, DamagedVectorsError, WarehouseError
 from kp_batch.operations.forget import forget
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import (
     VECTOR_TOLERANCE,
     Verification,
@@ -22,6 +21,7 @@ from kp_batch.operations.verify import (
     verify,
 )
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import GOLDEN

@@ -17,8 +17,8 @@ import kp_batch.planning.scorer
 import kp_batch.planning.write_tasks
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.reader import connect

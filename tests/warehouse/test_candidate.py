@@ -22,9 +22,9 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import kept_candidate_run
 from kp_batch.operations.preview import preview
 from kp_batch.operations.rollback import rollback
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.python.warehouse import Warehouse
 from kp_batch.report.build import leave_report
 from kp_batch.runs.run import effective_config

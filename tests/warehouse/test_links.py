@@ -19,9 +19,9 @@ from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.imports.destination import target_of
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import plan_rollback, rollback
-from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.storage import store as storage
 from kp_batch.warehouse.bucket.location import folder_of, local_copy, make_folder_of
 from kp_batch.warehouse.bucket.mirror import is_shared
@@ -30,6 +30,7 @@ from kp_batch.warehouse.file_lists import DataFile, write_list
 from kp_batch.warehouse.manifest import Manifest, past_manifest, require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from kp_batch.warehouse.staging import Staging
+from kp_batch.warehouse.vacuum_result import VacuumResult
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.make.publications import SETTINGS, publish_profile
 from tests.support.make.runs import config

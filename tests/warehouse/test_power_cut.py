@@ -13,7 +13,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.files import sync_names
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
-from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.schemas import TABLES
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published

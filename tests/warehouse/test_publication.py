@@ -24,8 +24,8 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.files import sync_names, sync_new
 from kp_batch.operations.forget import forget
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.report.build import leave_report
 from kp_batch.runs.run import effective_config
 from kp_batch.schemas import TABLES

@@ -16,8 +16,8 @@ from sqlalchemy.pool import QueuePool
 
 from kp_batch.duck import statement
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.schemas import VIEWS
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect

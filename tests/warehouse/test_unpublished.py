@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from kp_batch.errors import AuditError, StorageError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
-from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.schemas import TABLES
 from kp_batch.steps import step as steps
 from kp_batch.warehouse import candidate as candidates

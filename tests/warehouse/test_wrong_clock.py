@@ -13,9 +13,9 @@ from kp_batch.operations.compare import compare
 from kp_batch.operations.current_settings import settings
 from kp_batch.operations.explain import explain
 from kp_batch.operations.kept_runs import RUNS as LISTED
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.report.build import report
 from kp_batch.warehouse.reader import connect
 from tests.support.make.archives import trace, write_jsonl

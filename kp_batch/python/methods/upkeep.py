@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.migrate import MigrateResult
     from kp_batch.operations.rollback import RollbackResult
-    from kp_batch.operations.vacuum import VacuumResult
+    from kp_batch.warehouse.vacuum_result import VacuumResult
 
 from kp_batch.python.methods.place import Place
 
@@ -131,7 +131,7 @@ class UpkeepMethods(Place):
             >>> wh.vacuum(keep="90d", dry_run=True).files
             0
         """
-        from kp_batch.operations.vacuum import vacuum
+        from kp_batch.pipeline.vacuum import vacuum
 
         period = parsed(parse_keep, keep=keep)
         with self._reading() as folder:

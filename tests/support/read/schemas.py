@@ -39,7 +39,7 @@ _TYPES = {
     "similar": ("operations.similar", "SimilarLine"),
     "status": ("operations.status", "WarehouseStatus"),
     "sweep": ("operations.sweep_result", "Sweep"),
-    "vacuum": ("operations.vacuum", "VacuumResult"),
+    "vacuum": ("warehouse.vacuum_result", "VacuumResult"),
     "verify": ("operations.verify", "Verification"),
 }
 _COMMANDS = {"preview": "run --preview", "questions": "sql"}  # where the name is another

@@ -26,8 +26,8 @@ from kp_batch.embedding.vector_store import PLACES, read_vectors
 from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.operations.forget import forget
 from kp_batch.operations.preview import preview
-from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.report import build as pipeline_report
 from kp_batch.report.build import leave_report
 from kp_batch.runs.run import effective_config

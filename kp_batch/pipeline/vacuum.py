@@ -3,8 +3,8 @@
 `forget` uses these functions, too.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,10 +18,7 @@ from kp_batch.duck import SQL, statement
 from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import WarehouseError
-from kp_batch.html import Displayed
-from kp_batch.rendering import Facts, Head, Part, as_text
 from kp_batch.schemas import GROWING
-from kp_batch.text import count_of
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import sink_data_file
 from kp_batch.warehouse.layout import Layout, check_links
@@ -31,25 +28,13 @@ from kp_batch.warehouse.run_record import RunRecord, last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation, published
 from kp_batch.warehouse.staging import Staging
 from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
+from kp_batch.warehouse.vacuum_result import VacuumResult
 
 # Selects the rows that stay, in their order, with or without their JSON.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 _ROWS_IN_FILE = 1_000_000  # the least number of facts: some 100 MB
 _ROW = ("file_id", "row")  # identify a row of content, in any file
-
-
-@dataclass(frozen=True)
-class VacuumResult(Displayed):
-    """The numbers of what was removed or merged, or would be."""
-
-    files: int  # of tables
-    facts: int  # rows, of replaced files
-    raw_rows: int  # the JSON of rejects
-    vectors: int
-    merged: int = 0  # small files of vectors, which the next vacuum removes
-    lost: tuple[str, ...] = ()  # runs that --as-of can no longer read, the oldest first
-    readable: tuple[str, ...] = ()  # runs that it still can
 
 
 @dataclass(frozen=True)
@@ -99,6 +84,8 @@ def vacuum(
 ) -> VacuumResult:
     """Remove what neither the published state nor any recent run needs.
 
+    If there is nothing to remove, it publishes nothing, and merges no small files.
+
     Args:
         warehouse: the folder of the tables.
         keep: runs that ended within this time stay readable with --as-of.
@@ -112,10 +99,10 @@ def vacuum(
     if dry_run:
         check_links(warehouse)
         plan = _plan(warehouse, now - keep)
-        return plan.result(*_count_other_vectors(plan))
+        return plan.result(_count_mergeable(plan) if plan.removes_anything else 0)
     with writing(warehouse, wait=False):
         plan = _plan(warehouse, now - keep)
-        return plan.result(*_carry_out(plan))
+        return plan.result(_carry_out(plan) if plan.removes_anything else 0)
 
 
 @dataclass(frozen=True)
@@ -128,17 +115,22 @@ class _VacuumPlan:
     facts: FactsRewrite
     old_raw: pl.DataFrame  # see `_old_raw`
     encoders: Sequence[Path]  # the folders of vectors that no published score needs
-    vectors: int  # in these
+    vectors: int  # in these, and the unused ones of other encoders
     lost: Sequence[str]  # see `VacuumResult`
     readable: Sequence[str]
 
-    def result(self, other_vectors: int, merged: int) -> VacuumResult:
-        """Return its counts, with unused vectors and merged files of other encoders."""
+    @property
+    def removes_anything(self) -> bool:
+        """Whether anything is removed; old manifests and lists alone do not count."""
+        return self.result(0).removes_anything
+
+    def result(self, merged: int) -> VacuumResult:
+        """Return its counts, with the number of merged files of vectors."""
         return VacuumResult(
             files=len(self.unneeded.data),
             facts=self.facts.removed,
             raw_rows=int(self.old_raw.get_column("copies").sum()),
-            vectors=self.vectors + other_vectors,
+            vectors=self.vectors,
             merged=merged,
             lost=tuple(self.lost),
             readable=tuple(self.readable),
@@ -161,6 +153,8 @@ def _plan(warehouse: Path, since: datetime) -> _VacuumPlan:
     kept = kept_manifests(snapshot, runs, kept_from)
     old = _old_raw(snapshot, {run.run_id for run in runs if run.finished_at < since})
     encoders = _needless_encoders(snapshot)
+    with _other_vectors(snapshot, encoders) as (stores, accepted):
+        unused = sum(store.count_prunable(accepted) for store in stores)
     return _VacuumPlan(
         published=snapshot,
         kept_from=kept_from,
@@ -168,7 +162,7 @@ def _plan(warehouse: Path, since: datetime) -> _VacuumPlan:
         facts=FactsRewrite.of(snapshot, _of_ledger(snapshot, old), at_least=_ROWS_IN_FILE),
         old_raw=old,
         encoders=encoders,
-        vectors=sum(map(count_vectors, encoders)),
+        vectors=unused + sum(map(count_vectors, encoders)),
         lost=[run.run_id for run in runs if before <= run.number < kept_from],
         readable=[run.run_id for run in runs if run.number >= kept_from],
     )
@@ -181,8 +175,8 @@ def _kept_from(snapshot: PublishedSnapshot, runs: Sequence[RunRecord], since: da
     return min([*kept, last.number if last else snapshot.manifest.number])
 
 
-def _carry_out(plan: _VacuumPlan) -> tuple[int, int]:
-    """Carry out a plan, and return the numbers of removed vectors of others, and merged files."""
+def _carry_out(plan: _VacuumPlan) -> int:
+    """Carry out a plan, and return the number of merged files of vectors."""
     snapshot, warehouse = plan.published, plan.published.warehouse
     candidate = plan.facts.carry_out(Candidate(warehouse, snapshot.manifest, "upkeep"))
     candidate = _drop_raw(candidate, snapshot, plan.old_raw)
@@ -199,8 +193,8 @@ def _carry_out(plan: _VacuumPlan) -> tuple[int, int]:
             path.unlink()
         with suppress(OSError):  # it has other files, too
             folder.rmdir()
-    removed = prune_vectors(published(warehouse))
-    return removed, sum(map(merge_small, Layout(warehouse).all_vectors.glob("*")))
+    prune_vectors(published(warehouse))
+    return sum(map(merge_small, Layout(warehouse).all_vectors.glob("*")))
 
 
 def _of_ledger(snapshot: PublishedSnapshot, old: pl.DataFrame) -> Keep:
@@ -250,18 +244,23 @@ def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
     return sorted(folder for folder in folders if folder.name not in names)
 
 
-def _count_other_vectors(plan: _VacuumPlan) -> tuple[int, int]:
-    """Count the unused vectors of the other encoders, and the files to merge."""
-    needed = {*Layout(plan.published.warehouse).all_vectors.glob("*")} - {*plan.encoders}
-    ledger = plan.published.relation("files")
+def _count_mergeable(plan: _VacuumPlan) -> int:
+    """Count the files of vectors to merge."""
+    with _other_vectors(plan.published, plan.encoders) as (stores, accepted):
+        return sum(store.count_mergeable(accepted) for store in stores)
+
+
+@contextmanager
+def _other_vectors(
+    snapshot: PublishedSnapshot, needless: Collection[Path]
+) -> Generator[tuple[Sequence[VectorStore], SQL]]:
+    """Open the vectors of all but some encoders, with the rows whose texts will need a vector."""
+    folders = sorted({*Layout(snapshot.warehouse).all_vectors.glob("*")} - {*needless})
+    ledger = snapshot.relation("files")
     remaining = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
-    accepted = _accepted(plan.published, remaining)
     with Staging.temporary() as staging, staging.connect() as connection:
-        stores = [VectorStore(folder, connection) for folder in needed]
-        return (
-            sum(store.count_prunable(accepted) for store in stores),
-            sum(store.count_mergeable(accepted) for store in stores),
-        )
+        stores = [VectorStore(folder, connection) for folder in folders]
+        yield stores, _accepted(snapshot, remaining)
 
 
 def prune_vectors(snapshot: PublishedSnapshot, others: Sequence[Path] = ()) -> int:
@@ -299,37 +298,3 @@ def _accepted(snapshot: PublishedSnapshot, remaining: SQL, others: Sequence[Path
         facts=parquet_relation("facts", [*snapshot.files("facts"), *others]),
         remaining=remaining,
     )
-
-
-def removed_text(result: VacuumResult, *, dry_run: bool = False) -> str:
-    """Format what was removed for a terminal, or what would be."""
-    last = ["nothing was changed"] if dry_run else []
-    return as_text([*_removed(result, dry_run=dry_run), *last])
-
-
-def _removed(result: VacuumResult, *, dry_run: bool) -> Iterator[Part]:
-    counts = [
-        (result.files, "file"),
-        (result.facts, "fact"),
-        (result.raw_rows, "raw row"),
-        (result.vectors, "vector"),
-    ]
-    listed = ", ".join(count_of(count, noun) for count, noun in counts)
-    head = f"{'to be removed' if dry_run else 'removed'}: {listed}"
-    yield Head(head if any(count for count, _ in counts) else "nothing to remove")
-    facts = [*_lost_runs(result.lost, is_done=not dry_run)]
-    if result.readable:
-        runs = f"{count_of(len(result.readable), 'run')} since {result.readable[0]}"
-        facts.append(("readable", f"{runs}, with --as-of"))
-    if result.merged:
-        merged = f"{count_of(result.merged, 'small file')} of vectors"
-        facts.append(("merge", f"{merged}; the next vacuum removes these"))
-    yield Facts(facts)
-
-
-def _lost_runs(runs: Sequence[str], *, is_done: bool) -> Iterator[tuple[str, str]]:
-    """Yield the runs that --as-of can no longer read, if there are any."""
-    if runs:
-        which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
-        can = "can" if is_done else "could"
-        yield "lost", f"{count_of(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
