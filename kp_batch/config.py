@@ -29,7 +29,7 @@ _PARTIAL = (
     "as project"
 )
 # What a project does to its own warehouse only.
-_OF_ONE_WAREHOUSE = ("archive", "exclude", "prune")
+_OF_ONE_WAREHOUSE = ("archive", "exclude", "prune", "keep")
 
 GivenProject = Annotated[
     InstanceOf[ProjectFile] | None,

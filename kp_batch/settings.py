@@ -33,7 +33,7 @@ from kp_batch.json_values import SHARE
 from kp_batch.limits import parse_limit, parse_share
 from kp_batch.novelty.cache_settings import format_cache_by, parse_cache_by
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
-from kp_batch.text import format_duration, parse_duration
+from kp_batch.text import format_duration, parse_duration, parse_keep
 from kp_batch.warehouse.audits import Audits as AuditSet
 from kp_batch.warehouse.audits import load_audits, parse_audits
 from kp_batch.warehouse.kept_settings import CACHE_SIZE
@@ -76,6 +76,11 @@ def _parse_duration(value: Any) -> timedelta | None:
     if value is None or isinstance(value, str):
         return None if value is None else parse_duration(value)
     raise ValueError(f"a duration must be a text such as 90m, got {value!r}")
+
+
+def _parse_keep(value: Any) -> timedelta | None:
+    is_text = isinstance(value, str) and value != NONE
+    return parse_keep(value) if is_text else _parse_duration(value)
 
 
 def _parse_wait(value: Any) -> timedelta:
@@ -129,6 +134,13 @@ Glob = Annotated[str, AfterValidator(_parse_exclusion), Metavar("GLOB")]
 Duration = Annotated[
     timedelta | None,
     BeforeValidator(_parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    _json_of("string"),
+    Metavar("DURATION"),
+]
+Keep = Annotated[
+    timedelta | None,
+    BeforeValidator(_parse_keep),
     PlainSerializer(format_duration, return_type=str),
     _json_of("string"),
     Metavar("DURATION"),
@@ -310,6 +322,12 @@ class RunOptions(SettingsModel):
         default=NO_WAIT,
         description="Wait while another run writes to the warehouse; with a duration such as 30m, "
         "at most this long.",
+    )
+    keep: Keep = Field(
+        None,
+        examples=["30d"],
+        description="After a successful run, remove what is older than this time, such as 30d, "
+        "as kp-batch vacuum does; none: nothing.",
     )
     report: bool = Field(
         default=False,

@@ -61,6 +61,7 @@ def test_defaults_are_the_live_engines() -> None:
         "output": None,
         "allow_audit": (),
         "prune": False,
+        "keep": "none",
         "report": False,
         "restore_vectors": False,
         "max_reject_share": "5%",

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -313,11 +314,12 @@ def _ready_audits() -> dict[str, Any]:
 def test_what_a_project_does_to_its_own_traces_is_not_done_to_another_warehouse(
     tmp_path: Path,
 ) -> None:
-    text = 'warehouse = "w"\narchive = "a"\n[run]\nprune = true\nexclude = ["x"]\n'
+    text = 'warehouse = "w"\narchive = "a"\n[run]\nprune = true\nkeep = "30d"\nexclude = ["x"]\n'
     file = written(tmp_path, text)
     own, other = of(file), of(file, warehouse=tmp_path / "other")
     assert (own.prune, own.exclude, len(own.archive)) == (True, ("x",), 1)
     assert (other.prune, other.exclude, other.archive) == (False, (), ())
+    assert (own.keep, other.keep) == (timedelta(days=30), None)
 
 
 def test_a_link_in_a_path_leads_where_the_system_says(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 
 @kp_batch.command(
     cls=SettingsCommand,
-    without=("ray", "timeout", "wait", "report", "note", "preview", "output"),
+    without=("ray", "timeout", "wait", "keep", "report", "note", "preview", "output"),
 )
 @click.argument("archive", nargs=-1)
 @warehouse_option

@@ -36,6 +36,7 @@ from kp_batch.pipeline.publish import (
     publish_success,
 )
 from kp_batch.pipeline.replay_spans import Replayed, replay_timeline
+from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.pipeline.write import write_tables
 from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.explain_plan import (
@@ -62,6 +63,7 @@ from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_
 from kp_batch.warehouse.lock import has_lock
 from kp_batch.warehouse.manifest import DAMAGED, check_identity
 from kp_batch.warehouse.publication import published_since, start_over, writing
+from kp_batch.warehouse.vacuum_result import VacuumResult
 
 if TYPE_CHECKING:  # few runs write a report
     from kp_batch.report.data import ReportData
@@ -156,12 +158,39 @@ def _tried(this: Attempt, config: RescoreConfig, executor: Executor) -> Summary:
     """Rescore an archive, and record how that ends; see `warehouse.last_run`."""
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
-    with opened_warehouse(config):
-        this.under_way()
-        summary = _planned_upon_newest(config, executor)
-        this.end(summary)
+    summary = None
+    try:
+        with opened_warehouse(config):
+            this.under_way()
+            summary = _planned_upon_newest(config, executor)
+            this.end(summary)
+            summary = replace(summary, removed=_remove_old(config))
+    except OvertakenError as error:  # others published while this deleted from a bucket
+        if not (summary and summary.removed):
+            raise
+        _warn_of_old(error)
+        summary = replace(summary, removed=None)
     this.finalize()
     return summary
+
+
+def _remove_old(config: RescoreConfig) -> VacuumResult | None:
+    """Remove what is older than `keep`, if that is set; a failure is only a warning."""
+    # A run warns of an unfinished forget itself, and nothing is removed until that is finished.
+    if config.keep is None or Layout(config.warehouse).forgetting.exists():
+        return None
+    try:
+        return vacuum(config.warehouse, config.keep, datetime.now(UTC))
+    except (Exception, PanicException) as error:  # noqa: BLE001 (the run is published)
+        _warn_of_old(error)
+        return None
+
+
+def _warn_of_old(error: BaseException) -> None:
+    warn(
+        "the run is done, but not all that is older than `keep` was removed: "
+        f"{one_line(explain_error(error).stored)}; fix that, and the next run tries again"
+    )
 
 
 def _planned_upon_newest(config: RescoreConfig, executor: Executor) -> Summary:

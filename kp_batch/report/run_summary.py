@@ -16,6 +16,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import current_attempt
 from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult, now
+from kp_batch.warehouse.vacuum_result import VacuumResult
 
 if TYPE_CHECKING:  # printing a summary does not need these
     from kp_batch.planning.plan import Plan
@@ -42,6 +43,7 @@ class Summary(RunResult):
 
     domains: int = 0
     scores: DomainScores = _NO_SCORES  # sorted by domain
+    removed: VacuumResult | None = None  # null: the run has no `keep`, or this failed
 
     def _parts_of_work(self) -> Iterable[Part]:
         return summary_parts(self)
@@ -92,7 +94,9 @@ def summary_parts(summary: Summary) -> Iterator[Part]:
         return
     if summary.run_id is None:
         audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
-        yield Head(nothing_text(counts) + audited)
+        words = _removed_words(summary)
+        removed = f"; removed: {words}" if words else ""
+        yield Head(nothing_text(counts) + audited + removed)
         return
     rescored = f"{counts.rescored:,} of {count_of(counts.accepted, 'trace')} rescored"
     yield Head(f"run {summary.run_id}: {rescored} in {_duration(summary)}")
@@ -136,7 +140,13 @@ def _facts(summary: Summary, counts: RunCounts) -> Iterator[tuple[str, str]]:
     yield "traces", traces
     if summary.audits:
         yield "audits", audits_text(summary.audits)
+    if words := _removed_words(summary):
+        yield "removed", words
     yield "seconds", ", ".join(f"{step} {spent:.2f}" for step, spent in steps.items())
+
+
+def _removed_words(summary: Summary) -> str:
+    return summary.removed.words if summary.removed else ""
 
 
 def nothing_text(counts: RunCounts) -> str:

@@ -127,5 +127,5 @@ class RunMethods(Place):
 
 
 show_settings(RunMethods.run)
-show_settings(RunMethods.preview, "report")
-show_settings(RunMethods.plan, "ray", "wait", "report", "note")
+show_settings(RunMethods.preview, "keep", "report")
+show_settings(RunMethods.plan, "ray", "wait", "keep", "report", "note")
