@@ -53,7 +53,7 @@ LIKE = {"preview": "run", "crossed": "compare"}  # methods that are an option of
 # What Python has in place of an option: its negation, another kind of value, or another method.
 OTHERWISE = {
     "run": {"preview", "output"},
-    "preview": {"preview", "output", "report"},
+    "preview": {"preview", "output", "report", "keep"},
     "sql": {"format"},
     "runs": {"format"},
     "compare": {"crossed", "output"},
@@ -109,7 +109,7 @@ def test_a_method_has_the_parameters_and_defaults_of_its_command(method: str) ->
     for name, default in parameters.items():
         if default is not inspect.Parameter.empty:
             wanted = options[name]
-            wanted = 0.95 if wanted == "0.95" else wanted
+            wanted = {"0.95": 0.95, "none": None}.get(str(wanted), wanted)
             assert (default or None) == (wanted or None), name
 
 
