@@ -155,7 +155,7 @@ STORED: Mapping[str, tuple[Callable[[Path], Any], int, str]] = {
     "ENCODER_VERSION": (vectors_of_hashing, ENCODER_VERSION, "1 7893149c7fc931e825a355d79893d736"),
     "REPLAY_VERSION": (replayed, REPLAY_VERSION, "1 33d6dfd414ff19786b562e96a1d1be92"),
     "SCORING_VERSION": (scored, SCORING_VERSION, "1 c4a9622fcc7123d0c48075e49a25a1d9"),
-    "MESSAGES_VERSION": (messages, MESSAGES_VERSION, "6 255bb8a296cb9ee0f5b4851a111c84cd"),
+    "MESSAGES_VERSION": (messages, MESSAGES_VERSION, "7 f83f1f4ff36ca4776445622748602118"),
     "STORE_VERSION": (store_of_imports, STORE_VERSION, "2 f80c8b2e308bc0740d82c057d4e5b739"),
 }
 
