@@ -21,12 +21,12 @@ LINE_BYTES = 64 << 20  # a JSON line, a protobuf message, or a JSON document of 
 TEXT_BYTES = 16 << 20  # one value, in UTF-8
 VALUES = 1 << 20  # objects, lists and list elements in one row
 RAW_BYTES = 1 << 20  # the JSON kept for one rejected row
-ALL_RAW_BYTES = 64 << 20  # the same for all rejected rows of a file, unless the ratio allows more
+ALL_RAW_BYTES = 64 << 20  # the JSON kept for a file's rejected rows, unless the ratio allows more
 TRACE_BYTES = 256 << 20  # the parts of one trace in an import, plus 64 bytes for each value
 MEMBER_BYTES = 2 << 30  # unpacked gzip or zstd; an unpacked `.eval`, unless the ratio allows more
 REFUSED = 1 << 18  # faulty or blank lines in a file; an import takes nothing from a file with more
 UNPACKED_BYTES = 256 << 20  # an unpacked Parquet file, unless the ratio allows more
-RATIO = 100  # how many times its own size a file may unpack to, the ratio
+RATIO = 100  # the ratio: the size of a file once unpacked, divided by its own size
 COLUMNS = 10_000  # columns in a Parquet file; each field of a struct counts
 NESTING = 1_000  # levels of objects and lists inside each other
 

@@ -147,8 +147,8 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "rows": _count("the number of rows found", "rows"),
         "severity": Column("what the audit does if it finds rows", Literal["error", "warn"]),
         "allowed": Column("whether --allow-audit let it pass", bool),
-        "first": Column("at most five of them, as JSON", tuple[str, ...]),
-        "digest": Column("a digest of them, in any order", str),
+        "first": Column("at most five of the rows found, as JSON", tuple[str, ...]),
+        "digest": Column("a digest of the rows found, in any order", str),
         # What the next run computes scores with.
         "value": Column("the value of the setting: any JSON", Any),
         "source": Column(
@@ -171,7 +171,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         # The work of a run.
         "replay": _count("how many traces get a new novelty", "replay"),
         "rescore": _count("how many traces get a new row", "rescore"),
-        "reweight": _count("how many of these only change weights", "reweight"),
+        "reweight": _count("how many of these differ only in their weights", "reweight"),
         # How scores differ from those computed from scratch.
         "column": Column(
             "a column of `scores`, or `vector`, the components of the stored vector",
@@ -179,7 +179,8 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "column",
         ),
         "max_difference": Column(
-            "in the column's unit, or 0 or 1; infinite: the vector is missing; null: not compared",
+            "the greatest difference, in the column's unit; 0 or 1 if it has none; infinite: the "
+            "vector is missing; null: not compared",
             float | None,
             "greatest difference",
             ".3g",
@@ -233,14 +234,14 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "fell": _count("how many scores rose, fell or stayed", "fell"),
         "stayed": _count("how many scores rose, fell or stayed", "stayed"),
         "now_reach": _count(
-            "how many traces reach the threshold, but did not before (sweep: do not now)",
+            "how many traces newly reach the threshold; sweep: compared with now",
             "now reach",
         ),
         "now_reach_by_threshold": _count(
             "how many of these would miss the old threshold", "of these by its move"
         ),
         "no_longer_reach": _count(
-            "how many traces miss the threshold, but did not before (sweep: do not now)",
+            "how many traces no longer reach the threshold; sweep: compared with now",
             "no longer",
         ),
         "no_longer_reach_by_threshold": _count(

@@ -294,7 +294,7 @@ class Settings(SettingsTable):
     )
     audits: Audits = Field(
         default_factory=partial(AuditSet, {}),
-        description="A TOML file of audits, SQL for rows that must not be published; none ends "
+        description="A TOML file of audits, SQL for rows that must not be published; none removes "
         "them.",
     )
 
@@ -340,8 +340,8 @@ class Limits(SettingsModel):
 
     max_reject_share: Share = Field(
         "5%",
-        description="Fail if more than this share of all rows is rejected, or of the newly read "
-        "rows if ten or more of them are.",
+        description="Fail if more than this share of all rows is rejected. The same share limits "
+        "newly read rows, if ten or more of them are rejected.",
     )
     max_new_rejects: Limit = Field(
         None,

@@ -71,8 +71,8 @@ def _key_and_value(text: str) -> tuple[str, str | None]:
     multiple=True,
     type=Parsed(_key_and_value),
     metavar="KEY=VALUE",
-    help="Score with another of several caches (--cache-by), that of VALUE; without VALUE, that of "
-    "traces that lack one.  [default: the trace's own]",
+    help="If there are several caches (--cache-by), score with the cache of VALUE; without VALUE, "
+    "with the cache of traces that have no value.  [default: the trace's own]",
 )
 @json_option
 def score(  # noqa: PLR0913 (each is an option)

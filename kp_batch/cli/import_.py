@@ -81,7 +81,7 @@ def _limits() -> "type[ImportLimits]":
     "archive",
     metavar="ARCHIVE",
     type=_FolderOrUrl(file_okay=False),
-    help="The folder of the archive, or its URL in a bucket, which gets a file for each day.",
+    help="The folder of the archive, or its URL in a bucket. It gets a file for each day.",
 )
 @click.option(
     "--rules",
@@ -117,7 +117,7 @@ def import_(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Import other systems' traces into an archive.
 
-    `kp-batch import-formats` lists the FORMATs. auto takes that of the archive, or detects it.
+    `kp-batch import-formats` lists the FORMATs. auto takes the archive's format, or detects it.
     Without arguments, run the project's imports, one after another.
     """
     if _is_bare():

@@ -44,7 +44,7 @@ _NEEDS = (
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write this file instead. For a warehouse in a bucket, it reads the bucket.",
+    help="Write this file instead. For a warehouse in a bucket, this file reads the bucket.",
 )
 def catalog(warehouse: Path, output: Path | None) -> None:
     """Rebuild kp.duckdb for other clients.
@@ -94,7 +94,9 @@ def vacuum(warehouse: Path, keep: timedelta, *, dry_run: bool, as_json: bool) ->
 @kp_batch.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @warehouse_option
-@click.option("--from", "file", type=NamedFile("rb"), help="A file with an id a line; - is stdin.")
+@click.option(
+    "--from", "file", type=NamedFile("rb"), help="A file with one id per line; - is stdin."
+)
 @click.option("--unseen-too", is_flag=True, help="Keep unknown ids out of later runs, too.")
 @note_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
@@ -154,9 +156,9 @@ def migrate(warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
 def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Publish again what RUN left.
 
-    This is its scores, rejects, files and settings. RUN is an id or its beginning, previous, or a
+    Restores its scores, rejects, files and settings. RUN is an id or its beginning, previous, or a
     time such as 2026-03-01T02:00 (in UTC unless a zone follows): the last run that had succeeded by
-    then. --dry-run also shows what the next run would then do.
+    then. --dry-run also shows what the next run would do after the rollback.
     """
     from kp_batch.operations.rollback import excluded_by, plan_rollback, rolled_back_text
     from kp_batch.operations.rollback import rollback as roll_back

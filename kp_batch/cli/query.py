@@ -232,8 +232,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     """Run the audits of the warehouse.
 
-    They read the tables that RUN left, by default those of the last run. published.TABLE is a table
-    before RUN. RUN may be candidate. Exits with 1 if an audit fails.
+    They read the tables that RUN left, by default those of the last run. RUN may be candidate. In
+    an audit, published.TABLE is the table before RUN. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.warehouse.audits import refuse_failed, results_text
@@ -314,8 +314,8 @@ def verify(
 ) -> None:
     """Score some traces again, and compare.
 
-    Scores them from their files. Exits with 1 if a score differs from the published one, or if none
-    of the files is unchanged.
+    Scores them from their files. Exits with 1 if a score differs from the published one, or if
+    there is no unchanged file.
     """
     from kp_batch.operations.verify import refuse_wrong, verification_text
     from kp_batch.operations.verify import verify as verify_traces

@@ -63,7 +63,7 @@ DEMO_QUERIES = {
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Print only errors, and what is new: warnings, settings, the warehouse.",
+    help="Print only errors, new warnings, new settings, and that a warehouse is new.",
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:

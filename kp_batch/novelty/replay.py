@@ -44,7 +44,7 @@ def replay(
     max_elements: int = 1_000,
     ttl: timedelta | None = None,
 ) -> Replay:
-    """Compute what `VectorCache` returns for each trace if they come one at a time.
+    """Compute what `VectorCache` returns if the traces come one at a time.
 
     The result equals the cache's, bit for bit. To replay a part of a history, begin `max_elements`
     rows earlier, and drop these rows from the result.

@@ -52,9 +52,9 @@ class Session:
     each.
 
     Args:
-        warehouse: a `Warehouse`, its folder or its URL. The session takes its settings and begins
-            with its caches, without traces dated in the future. None: an empty cache, and the
-            default settings.
+        warehouse: a `Warehouse`, its folder or its URL. The session takes the warehouse's
+            settings, and begins with its caches, without traces dated in the future. None: an
+            empty cache, and the default settings.
         embedder: see `score`.
         precision: see `score`.
         profiles: weights that replace or extend the built-in ones: a TOML file, or its tables by
@@ -62,7 +62,7 @@ class Session:
         cache_size: see `score`.
         ttl: how long a vector stays in the cache, as for `score`; `"none"`: no limit.
         group: values that choose one of several caches instead of the trace's own, such as
-            `{"host": "a"}`; a value of None: traces without one.
+            `{"host": "a"}`; the value None chooses the cache of traces without a value.
 
     Raises:
         SettingError: a setting is invalid, or is already set by the warehouse.
@@ -148,8 +148,8 @@ class Session:
     def compare_profiles(self, trace: Mapping[str, Any]) -> dict[str, float]:
         """Score a trace under every current profile. The cache does not change.
 
-        A trace whose `id` is in the cache is scored at its place, any other one at the time of the
-        last trace.
+        A trace whose `id` is in the cache is scored at its place. Any other trace is scored at the
+        time of the last trace.
 
         Args:
             trace: see `evaluate`.

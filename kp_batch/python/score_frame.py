@@ -136,8 +136,8 @@ def score(  # noqa: PLR0913 (the settings of a run)
                   (0.5 if the cache is empty or there is no embedder)
         score   = complexity * wC + novelty * wN + tool_diversity * wD + outcome_confidence * wO
 
-    The weights are those of the trace's profile. The overrides follow. A run over one file with
-    these rows gives the same scores, bit for bit. If rows share an id, the last one counts.
+    The weights are those of the trace's profile. Then the overrides apply. A run over one file
+    with these rows gives the same scores, bit for bit. If rows share an id, the last one counts.
 
     Args:
         traces: rows with the fields of an archive, nested as there: a polars, pandas or Arrow frame

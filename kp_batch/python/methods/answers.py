@@ -84,7 +84,7 @@ class AnswerMethods(Place):
         """Query the views in DuckDB's SQL.
 
         Args:
-            query: a query, also after other statements.
+            query: a query; other statements may come before it.
             as_of: see `scores`.
 
         Examples:

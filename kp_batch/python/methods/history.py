@@ -58,7 +58,7 @@ class HistoryMethods(Place):
             return compare(folder, before, after, force=force)
 
     def crossed(self, before: str, after: str, *, force: bool = False) -> pl.DataFrame:
-        """Return the traces that reach the threshold in one of two runs only.
+        """Return the traces that reach the threshold in only one of two runs.
 
         The arguments are those of `compare`.
 
@@ -105,7 +105,7 @@ class HistoryMethods(Place):
             embed: whether to embed their texts again, too.
 
         Raises:
-            KpBatchError: a trace differs, or none of their files is unchanged.
+            KpBatchError: a score differs, or there is no unchanged file.
 
         Examples:
             >>> found = wh.verify(sample=5, seed=1)

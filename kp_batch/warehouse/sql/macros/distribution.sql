@@ -1,6 +1,6 @@
 CREATE MACRO bin_of(value, bins) AS least(floor(value * bins), bins - 1);
 
-COMMENT ON MACRO bin_of IS 'The bin, from 0, of a value in 0..1 among so many of equal width; 1 is in the last one.';
+COMMENT ON MACRO bin_of IS 'The number, from 0, of the bin of a value in 0..1. The bins have equal width; 1 is in the last bin.';
 
 CREATE MACRO score_bins(score) AS list_transform(
     range(10), lambda bin: coalesce(histogram(kp.bin_of(score, 10)::INTEGER)[bin], 0)::BIGINT

@@ -59,4 +59,4 @@ SELECT
 FROM transformed
 ORDER BY task_domain, list_position(['success', 'tools', 'from_low_diversity_penalty'], measure);
 
-COMMENT ON VIEW agent_rank_correlations IS 'Do agents with high scores succeed more often, use more tools, or avoid the low-diversity penalty? A row is a measure in a domain: Spearman''s correlation of the agents'' mean scores with their means of the measure. Each agent counts once. low, high: a 95% interval, for another draw of agents. Null below 5 agents, or if over half of them share a value. differences_by compares two agents on the same tasks.';
+COMMENT ON VIEW agent_rank_correlations IS 'Do agents with high scores succeed more often, use more tools, or avoid the low-diversity penalty? A row is a measure in a domain: Spearman''s correlation of the agents'' mean scores with their means of the measure. Each agent counts once. low, high: the 95% interval of the correlation, for another draw of agents. All three are null below 5 agents, or if over half of the agents share a value. differences_by compares two agents on the same tasks.';

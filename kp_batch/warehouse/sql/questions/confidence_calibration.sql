@@ -49,4 +49,4 @@ JOIN means
         IS NOT DISTINCT FROM (means.task_domain, means.agent_id)
 ORDER BY ALL;
 
-COMMENT ON VIEW confidence_calibration IS 'Does the reported confidence match the success rate? A row is an agent in a domain. overconfidence: mean_confidence - success_rate, with a 95% interval. expected_error: the mean gap over ten bins of confidence. brier_skill: the skill of the Brier score over always reporting the success rate; null if that is 0 or 1. constant: every trace reports the same confidence.';
+COMMENT ON VIEW confidence_calibration IS 'Does the reported confidence match the success rate? A row is an agent in a domain. overconfidence: mean_confidence - success_rate, with a 95% interval. expected_error: the mean gap over ten bins of confidence. brier_skill: 1 minus the ratio of brier_score to the Brier score of always reporting the success rate; null if that rate is 0 or 1. constant: every trace reports the same confidence.';

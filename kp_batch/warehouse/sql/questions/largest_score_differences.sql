@@ -35,4 +35,4 @@ LEFT JOIN kp.profiles AS profiles USING (profile_id)
 WHERE recorded_score <> 0
 ORDER BY abs(difference) DESC, trace_id;
 
-COMMENT ON VIEW largest_score_differences IS 'Which scores differ most from those of the live engine, and could novelty, the cache or an override explain it? A row is a trace. implied_novelty would give the recorded score; if it is from 0 to 1, another cache explains the difference.';
+COMMENT ON VIEW largest_score_differences IS 'Which scores differ most from those of the live engine, and could novelty, the cache or an override explain it? A row is a trace. implied_novelty is the novelty that would give the recorded score. If it is from 0 to 1, another cache explains the difference.';

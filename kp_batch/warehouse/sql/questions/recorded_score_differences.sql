@@ -39,4 +39,4 @@ FROM ranked
 GROUP BY ALL
 ORDER BY ALL;
 
-COMMENT ON VIEW recorded_score_differences IS 'How far are scores from those that live engines recorded? A row is a day (UTC) of a domain. A recorded 0 is a placeholder and not compared; if there is nothing else, means are null. The rank correlation is null if one side is constant.';
+COMMENT ON VIEW recorded_score_differences IS 'How far are scores from those that live engines recorded? A row is a day (UTC) of a domain. A recorded 0 is a placeholder and is not compared. Means are null if there are only placeholders. The rank correlation is null if one side is constant.';

@@ -57,4 +57,4 @@ SELECT
 FROM placed AS trace
 JOIN kp.profiles AS weights USING (profile_id);
 
-COMMENT ON VIEW trace_measures IS 'Which measures of each trace can be averaged, and by which keys can traces be grouped? A row is a trace. The columns from score on are measures, those before it keys. from_complexity to from_low_diversity_penalty sum to the score. near_repeats: a similarity of 0.95 or more in its cache. cache_share_of_domain: the share of its own domain in its cache; 0 if that was empty. Bins are 0.1 wide, named by their lower end.';
+COMMENT ON VIEW trace_measures IS 'Which measures of each trace can be averaged, and by which keys can traces be grouped? A row is a trace. The columns from score on are measures, those before it keys. from_complexity to from_low_diversity_penalty sum to the score. near_repeats: a similarity of 0.95 or more in its cache. cache_share_of_domain: the share of its own domain in its cache; 0 if the cache was empty. Bins are 0.1 wide, named by their lower end.';
