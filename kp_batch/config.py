@@ -68,7 +68,7 @@ class Places(SettingsModel):
 
 
 class RescoreConfig(Limits, RunOptions, Settings, Places):
-    """The settings of one run; `with_defaults` takes those left out from a warehouse.
+    """The settings of one run; `with_defaults` adds the missing ones of a warehouse.
 
     Examples:
         >>> config = kp.RescoreConfig(archive=("archive",), warehouse="warehouse", ttl="12h")
