@@ -177,13 +177,17 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     is_flag=True,
     help="Exit with 1 if the last run did not succeed.",
 )
+@click.option(
+    "--prometheus", is_flag=True, help="Print metrics for the textfile collector of Prometheus."
+)
 @json_option
-def status(
+def status(  # noqa: PLR0913 (each is an option)
     warehouse: Path,
     max_age: timedelta | None,
     max_trace_age: timedelta | None,
     *,
     fail_if_failed: bool,
+    prometheus: bool,
     as_json: bool,
 ) -> None:
     """Show the last run, the last success and open warnings.
@@ -191,6 +195,9 @@ def status(
     Exits with 1 if the warehouse or one of its tables is missing, or if it cannot be reached within
     30 s. Writes nothing.
     """
+    if prometheus and as_json:
+        raise click.UsageError("give one of --prometheus and --json")
+    from kp_batch.operations.prometheus import metrics_text
     from kp_batch.operations.status import (
         check_age,
         check_last_run,
@@ -201,7 +208,10 @@ def status(
 
     now = datetime.now(UTC)
     found = status_of(warehouse, now, expected_warehouse_id(), the_project())
-    echo(json_line(found) if as_json else status_text(found, now))
+    if prometheus:
+        echo(metrics_text(found, now), nl=False)
+    else:
+        echo(json_line(found) if as_json else status_text(found, now))
     if fail_if_failed:
         check_last_run(found)
     check_age(found, max_age)
