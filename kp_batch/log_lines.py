@@ -18,7 +18,7 @@ FORMATS = ("text", "json")
 
 
 @dataclass
-class _Place:
+class _CommandPlace:
     """Where a command is, shared by all copies of its context."""
 
     on_change: Callable[..., object] | None  # takes the new values as keywords
@@ -26,7 +26,7 @@ class _Place:
     step: str | None = None
 
 
-_PLACE: ContextVar[_Place | None] = ContextVar("place", default=None)
+_PLACE: ContextVar[_CommandPlace | None] = ContextVar("place", default=None)
 
 
 def follow(on_change: Callable[..., object] | None = None) -> None:
@@ -35,7 +35,7 @@ def follow(on_change: Callable[..., object] | None = None) -> None:
     Args:
         on_change: takes each change, as keywords.
     """
-    _PLACE.set(_Place(on_change))
+    _PLACE.set(_CommandPlace(on_change))
 
 
 def note_place(**values: str | None) -> None:
