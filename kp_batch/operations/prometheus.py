@@ -21,12 +21,16 @@ def metrics_text(status: WarehouseStatus, now: datetime) -> str:
     ended = last if last and last.status != "running" else None
     counts = success.counts if success else None
     newest = None if status.trace_age_s is None else now.timestamp() - status.trace_age_s
-    metrics = [
+    metrics: list[tuple[str, str, float | None]] = [
         ("last_success_timestamp_seconds", "End of the last successful run.", _end_of(success)),
-        ("last_run_success", "Whether the last run succeeded: 1 or 0.", ended and ended.is_good),
+        (
+            "last_run_success",
+            "Whether the last run succeeded: 1 or 0.",
+            ended.is_good if ended else None,
+        ),
         ("last_run_duration_seconds", "Duration of the last run.", _duration(ended)),
-        ("accepted_traces", "Traces with a score.", counts and counts.accepted),
-        ("rejected_rows", "Rows that cannot be scored.", counts and counts.rejected),
+        ("accepted_traces", "Traces with a score.", counts.accepted if counts else None),
+        ("rejected_rows", "Rows that cannot be scored.", counts.rejected if counts else None),
         ("newest_trace_timestamp_seconds", "Time of the newest trace.", newest),
     ]
     labels = f'{{warehouse="{status.warehouse.translate(_ESCAPES)}"}}'
