@@ -347,7 +347,7 @@ def verify(
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
     """Write a report on the scores.
 
-    It is one page, or its text and numbers as markdown.
+    The report is an HTML page, or markdown with its text and numbers.
     """
     from kp_batch.report.build import report as report_of
 

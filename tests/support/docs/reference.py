@@ -135,7 +135,7 @@ def questions() -> Iterator[str]:
     with _empty() as connection:
         types = {each.name: _types(each, connection) for each in all_questions()}
     common = _common([*types.values()])
-    yield from ("\nThe types of columns, unless another one follows:\n", *_by_type(common))
+    yield from ("\nThe types of columns, unless the column names its own:\n", *_by_type(common))
     for group, members in groups:
         yield f"\n## {group[0].upper()}{group[1:]}\n"
         for each in members:

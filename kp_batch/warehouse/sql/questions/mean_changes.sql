@@ -17,4 +17,4 @@ FROM kp.changes_by('everything', period, ['score'], condition) AS changes
 LEFT JOIN kp.splits_of_changes('sums') USING (begins)
 ORDER BY begins;
 
-COMMENT ON MACRO TABLE mean_changes IS 'Why did the mean of all scores change, from the four periods before to each period? A row is a period. Columns as in changes_by; four more sum to the change: mix (other shares of the domains), within (changes inside the domains on both sides), entered and exited (domains on one side only). These are null if no domain is on both sides.';
+COMMENT ON MACRO TABLE mean_changes IS 'Why does the mean of all scores in a period differ from that of the four periods before? A row is a period. Columns as in changes_by; four more sum to the change: mix (other shares of the domains), within (changes inside the domains on both sides), entered and exited (domains on one side only). These are null if no domain is on both sides.';
