@@ -299,7 +299,7 @@ def check_reported(
 def test_without_the_warehouse_that_it_names_nothing_is_made(project: Project, there: str) -> None:
     place = project.tables
     named = require_manifest(place).warehouse_id
-    told = f"warehouse {named}, which the project names, is not in {place}: nothing is there"
+    told = f"{place} contains no warehouse, but the project names warehouse {named}; "
     if there == "another":
         project.change(f'"{named}"', '"another"')
         told = f"{place} contains warehouse {named}, but the project names warehouse another"

@@ -168,7 +168,7 @@ def test_a_scratch_warehouse_takes_what_the_project_sets_each_night_and_says_so(
     change(made, "# exclude = []", 'exclude = ["bad.jsonl"]')
     done = invoke("run", "--no-prefect", "--warehouse", tmp_path / "scratch")
     assert done.returncode == 0, done.stderr
-    assert "scratch takes the settings of kp_batch.toml, which has another" in done.stderr
+    assert "scratch uses the settings of kp_batch.toml, which is for another" in done.stderr
     assert night("--warehouse", tmp_path / "scratch")[0] == 0
     assert require_manifest(tmp_path / "scratch").settings["cache_size"] == 2
     assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
@@ -183,7 +183,7 @@ def test_another_warehouse_keeps_its_archive_and_its_traces(made: Path, tmp_path
     change(made, "# prune = false", "prune = true")
     done = invoke("run", "--quiet", "--no-prefect", "--warehouse", tmp_path / "w")
     assert done.returncode == 0, done.stderr
-    assert "w takes the settings of kp_batch.toml, which has another" in done.stderr
+    assert "w uses the settings of kp_batch.toml, which is for another" in done.stderr
     told = invoke("sql", "SELECT trace_id FROM scores", "--json", "--warehouse", tmp_path / "w")
     assert json.loads(told.stdout) == [{"trace_id": "other"}]
 
@@ -272,7 +272,7 @@ def test_settings_of_another_warehouse_are_those_that_a_run_would_take_into_it(
     done = invoke("settings", "--json", *words)
     told = {each["name"]: each for each in json.loads(done.stdout)}
     assert (told["embedder"]["value"], told["embedder"]["run_id"]) == ("hashing", None)
-    assert f"{tmp_path}/w takes the settings of kp_batch.toml, which has another" in done.stderr
+    assert f"{tmp_path}/w uses the settings of kp_batch.toml, which is for another" in done.stderr
 
 
 def test_without_a_project_an_archive_left_out_is_that_of_the_last_run(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_an_archive_taken_out_of_the_file_is_not_that_of_the_last_run(
     made: Path, tmp_path: Path
 ) -> None:
     change(made, '\narchive = ["archive"]', "")
-    told = f'kp_batch.toml names none; add a line before its tables: archive = ["{made}/archive"], '
+    told = f'kp_batch.toml names none; add a line before its tables: archive = ["{made}/archive"] ('
     for words in (["run", "--no-prefect"], ["run", "--no-prefect", "--preview"], ["plan"]):
         done = invoke(*words)
         assert (done.returncode, told in done.stderr) == (1, True), (words, done.stderr)

@@ -92,8 +92,8 @@ def done(work: str, *arguments: object, stdin: str = "") -> tuple[int, str, str]
 
 
 KILLED = (
-    "kp-batch: {}the worker process was killed by SIGKILL, as the system does where memory runs "
-    "out; what is published is intact{}\n"
+    "kp-batch: {}the worker process was killed by SIGKILL, probably because memory ran out; "
+    "what is published is intact{}\n"
 )
 ITSELF = "kp-batch: the worker process ended by itself, with status {}: it printed nothing\n"
 

@@ -95,7 +95,9 @@ def test_a_preview_is_refused_before_anything_is_imported(
 ) -> None:
     monkeypatch.setattr(flows, "silence_at_exit", lambda: None)
     config: Any = {"archive": [import_settings["archive"]], "warehouse": str(tmp_path / "w")}
-    with pytest.raises(SettingError, match="nothing was imported: preview with the flow rescore"):
+    with pytest.raises(
+        SettingError, match="imports into the archive; preview with the flow rescore"
+    ):
         flows.import_and_rescore.fn({**config, "preview": True}, [import_settings])
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

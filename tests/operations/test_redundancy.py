@@ -87,9 +87,9 @@ def test_of_many_texts_a_sample_is_drawn_whose_interval_holds_the_truth(
     assert found(tmp_path, 0.8) == estimate  # the same sample each time
     to = ("--similarity", 0.8, "--warehouse", tmp_path / "warehouse")
     text = invoke("redundancy", *to).stdout
-    assert "all repeats: estimated, with a 95% interval from " in text
+    assert "all repeats: an estimate, with a 95% interval from " in text
     assert f"about {estimate.near_repeats}  " in text
-    assert f"of the {truth.compared} texts 60 were compared with all earlier ones" in text
+    assert f"only 60 of {truth.compared} texts were compared with all earlier ones" in text
 
 
 def test_zero_vectors_are_like_none_and_equal_ones_are_whatever_the_rounding(

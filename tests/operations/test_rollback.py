@@ -305,7 +305,7 @@ def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
     message = f"^run {first} cannot be published again: its files were removed"
     with pytest.raises(WarehouseError, match=message) as caught:
         rollback(warehouse, first)
-    assert str(caught.value).endswith(f"vacuum); the runs since {second} are kept")
+    assert str(caught.value).endswith(f"; the runs since {second} are kept")
     assert available_runs(warehouse).restorable == (second,)
 
 

@@ -282,14 +282,14 @@ def test_a_late_trace_rescores_its_own_group_alone(tmp_path: Path) -> None:
 @pytest.mark.telling
 def test_unknown_names_are_refused_with_those_that_there_are(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        SettingError, match="no rack; there are agent_id, framework, task_domain, host"
+        SettingError, match="no rack; choose from agent_id, framework, task_domain, host"
     ):
         run(folder / "archive", tmp_path / "warehouse", cache_by="rack+agent_id")
     assert not (tmp_path / "warehouse" / "manifest.json").exists()
     message = r"no host; choose from agent_id, framework, task_domain \(the archive has no folder"
     with pytest.raises(SettingError, match=message):
         run(folder / "archive" / "host=x", tmp_path / "warehouse", cache_by="host")
-    with pytest.raises(KpBatchError, match="--cache-by: it is none, or agent_id"):
+    with pytest.raises(KpBatchError, match="--cache-by: it must be none, or agent_id"):
         RescoreConfig.read({"archive": ["a"], "warehouse": "w", "cache_by": "a=b"})
 
 

@@ -170,7 +170,7 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
         case "success":
             yield " but only ", n["high_success_high"] < n["low_success_low"]
         case "cache_warming_up":
-            yield "All traces came", n["novelty_after"] is None
+            yield "All traces were made", n["novelty_after"] is None
             yield "that of the other traces", n["novelty_after"] is not None
         case _:
             return

@@ -61,7 +61,7 @@ def name_another(project: Project, warehouse_id: str) -> None:
     project.change(f'"{warehouse_id}"', '"another"')
 
 
-AWAY = "warehouse {}, which the project names, is not in "
+AWAY = " contains no warehouse, but the project names warehouse {}; "
 ANOTHER = " contains warehouse {}, but the project names warehouse another"
 
 
