@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from decimal import Decimal
 from io import StringIO
@@ -90,6 +90,29 @@ def frame_answer(connection: duckdb.DuckDBPyConnection, query: str) -> "pl.DataF
         return frame_of(answer)
     except duckdb.Error as error:
         raise KpBatchError(_refusal(str(error).expandtabs(2))) from error
+
+
+def register_frames(connection: duckdb.DuckDBPyConnection, frames: Mapping[str, Any]) -> None:
+    """Make frames tables of a connection, by their names.
+
+    Args:
+        connection: the catalog.
+        frames: frames of polars (also lazy) or pandas, and tables of Arrow.
+
+    Raises:
+        KpBatchError: a name is that of a view, or a value is not a frame.
+    """
+    views = {
+        name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()
+    }
+    for name, frame in frames.items():
+        if name.lower() in views:
+            raise KpBatchError(f"{name} is a view of the warehouse; give the frame another name")
+        table = frame.collect() if hasattr(frame, "collect") else frame
+        if not (hasattr(table, "__arrow_c_stream__") or hasattr(table, "to_records")):
+            kind = type(frame).__name__
+            raise KpBatchError(f"{name} is of type {kind}; give a frame of polars, pandas or Arrow")
+        connection.register(name, table)
 
 
 def _check_types(answer: duckdb.DuckDBPyRelation) -> None:

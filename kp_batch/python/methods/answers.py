@@ -1,5 +1,6 @@
 """Published tables and answers as frames, charts and pages."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -80,23 +81,49 @@ class AnswerMethods(Place):
         """
         return self._table("distributions", as_of)
 
-    def sql(self, query: str, as_of: str | None = None) -> pl.DataFrame:
-        """Query the views in DuckDB's SQL.
+    def sql(self, query: str, as_of: str | None = None, **frames: Any) -> pl.DataFrame:
+        """Query the views, and your own frames, in DuckDB's SQL.
 
         Args:
             query: a query; other statements may come before it.
             as_of: see `scores`.
+            frames: tables by the names that the query uses: frames of polars or pandas, or tables
+                of Arrow. A name of a view is refused.
 
         Examples:
             >>> means = "FROM means_by('task_domain', ['score'])"
             >>> wh.sql(f"SELECT task_domain, round(mean, 3) {means} LIMIT 2").rows()
             [('code', 0.526), ('customer_service', 0.505)]
+            >>> labels = wh.scores().head(50).select("trace_id", good="success").collect()
+            >>> wh.sql("SELECT count(*) FROM scores JOIN own USING (trace_id)", own=labels).item()
+            50
         """
-        from kp_batch.warehouse.answer_formats import frame_answer
+        from kp_batch.warehouse.answer_formats import frame_answer, register_frames
         from kp_batch.warehouse.reader import connect
 
         with self._reading() as folder, connect(folder, as_of) as connection:
+            register_frames(connection, frames)
             return frame_answer(connection, query)
+
+    def vectors(self, ids: Iterable[str] | None = None) -> pl.DataFrame:
+        """Return the stored vectors of traces, for a search or a model of your own.
+
+        Args:
+            ids: the traces; None: all of them, in the order of the replay.
+
+        Returns:
+            The strings trace_id and encoder_id, and vector, an array of Float32: a unit vector, or
+            zeros for a text without words. There is a row for each of `ids`, in their order.
+
+        Examples:
+            >>> vectors = wh.vectors(wh.scores().head(3).collect()["trace_id"])
+            >>> vectors["vector"].to_numpy().shape
+            (3, 384)
+        """
+        from kp_batch.operations.vectors import vectors_of_traces
+
+        with self._reading() as folder:
+            return vectors_of_traces(folder, None if ids is None else [*ids])
 
     def ask(
         self, question: str, *values: Any, as_of: str | None = None, **named: Any
