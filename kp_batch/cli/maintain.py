@@ -114,13 +114,15 @@ def forget(  # noqa: PLR0913 (each is an option)
     """Remove traces for good.
 
     Scores are then as if these traces had never been in the archive. If an ID is unknown, this
-    fails and changes nothing, unless --unseen-too is given.
+    fails and changes nothing, unless --unseen-too is given. With that, it also makes the warehouse
+    if there is none.
     """
     all_ids = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
     from kp_batch.operations.forget import forgotten_text
 
-    with _upkeep(warehouse, dry_run=dry_run):
+    is_missing = unseen_too and not Layout(warehouse).manifest.exists()
+    with nullcontext() if is_missing else _upkeep(warehouse, dry_run=dry_run):
         forgotten = forget_traces(
             warehouse, all_ids, unseen_too=unseen_too, note=note, dry_run=dry_run
         )

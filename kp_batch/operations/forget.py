@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from uuid import uuid4
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -18,6 +19,7 @@ from kp_batch.files import sync, sync_names
 from kp_batch.imports.store import has_records_of
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
+from kp_batch.operations.known_ids import KnownIds, facts_of_others, known_ids
 from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.pipeline.vacuum import (
     FactsRewrite,
@@ -28,21 +30,28 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
 from kp_batch.rendering import Facts, Head, Part, as_text
 from kp_batch.report.build import renew_report, shows_older
-from kp_batch.runs.run import Run, last_config
+from kp_batch.runs.run import Run, last_archive, last_config
 from kp_batch.scoring.facts import id_hash
 from kp_batch.steps.step import ThreadExecutor
-from kp_batch.text import count_of, one_line, shortened, some_of, unknown_of
+from kp_batch.text import count_of, one_line
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import keeps_versions
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.last_run import record_counts
-from kp_batch.warehouse.layout import Layout, check_links
-from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import amend, may_remove, publish, start_over, writing
+from kp_batch.warehouse.layout import Layout, check_folder, check_links, remove_candidate
+from kp_batch.warehouse.manifest import read_manifest, require_manifest
+from kp_batch.warehouse.publication import (
+    amend,
+    found,
+    may_remove,
+    publish,
+    start_over,
+    writing,
+)
+from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.run_result import RunResult
 from kp_batch.warehouse.snapshot import (
     PublishedSnapshot,
-    kept_candidate,
     newest_trace,
     published,
 )
@@ -50,15 +59,12 @@ from kp_batch.warehouse.staging import Staging
 from kp_batch.warehouse.unneeded import Unneeded, kept_manifests, manifests_of_runs
 from kp_batch.warehouse.without_traces import WithoutTraces
 
-_NAMED = 3
-_LETTERS = 80  # of an id that is shown
-
 
 @dataclass(frozen=True, kw_only=True)
 class ForgetResult(RunResult):
     """What was forgotten, or would be, and the work that it took.
 
-    It is refused if ids are unknown. It has a run_id if a run replayed other traces.
+    It is refused if ids are unknown. It has a run_id if it changed scores.
     """
 
     traces: int  # scored traces that are removed
@@ -73,6 +79,7 @@ class ForgetResult(RunResult):
     vectors: int = 0  # vectors of their texts that are removed
     leftovers: int = 0  # other, unused vectors that are removed
     finishes: bool = False  # whether this also finishes an earlier, unfinished one
+    is_done: bool = False  # False: a dry run
     archives: tuple[str, ...] = ()  # imported archives that still contain the traces
     unknown_archives: tuple[str, ...] = ()  # archives that may contain them, such as missing ones
 
@@ -99,32 +106,54 @@ def forget(
     the vectors of their texts, unless another trace has the same text. Traces after them are
     replayed; later runs skip the removed ones. A report in the warehouse, which may name them, is
     written again. If all ids were forgotten before, this only finishes a forget that was killed.
+    Where nothing is scored yet, the ids stay out of the first run.
 
     Args:
         warehouse: the folder of the tables.
         ids: the ids of the traces.
-        unseen_too: whether to keep unknown ids out of later runs, too.
+        unseen_too: whether to keep unknown ids out of later runs, too; if there is no warehouse,
+            this makes one.
         note: a line to store with the run.
         dry_run: only report what would be done; an unknown id is then its reason.
 
     Raises:
         KpBatchError: an id is unknown; nothing was changed.
-        WarehouseError: there is no warehouse or no scores in it, or a run is writing.
+        WarehouseError: there is no warehouse, or a run is writing.
     """
+    if unseen_too and not dry_run and read_manifest(warehouse) is None:
+        _found(warehouse)
     result = (
         _dry_run(warehouse, ids, unseen_too=unseen_too)
         if dry_run
         else _forget(warehouse, ids, note, unseen_too=unseen_too)
     )
     # Imported archives may still contain the traces, for other warehouses.
-    answers = {name: has_records_of(name, ids) for name in last_config(warehouse).archive}
+    archive = last_archive(_snapshot(warehouse, unseen_too=unseen_too))
+    answers = {name: has_records_of(name, ids) for name in archive}
     if not result.reason:
         result = result.ended("done" if result.has_work or result.finishes else "nothing_to_do")
     return replace(
         result,
+        is_done=not dry_run,
         archives=tuple(name for name, is_there in answers.items() if is_there),
         unknown_archives=tuple(name for name, is_there in answers.items() if is_there is None),
     )
+
+
+def _found(warehouse: Path) -> None:
+    """Make an empty warehouse, whose first run the ids stay out of."""
+    check_folder(warehouse)
+    found(warehouse)
+    warn(
+        f"{shown(warehouse)} is a new warehouse, and nothing was removed elsewhere; if there was "
+        "one before, check whether its disk is mounted"
+    )
+
+
+def _snapshot(warehouse: Path, *, unseen_too: bool) -> PublishedSnapshot:
+    """Open what is published; with `unseen_too` that may be nothing."""
+    is_missing = unseen_too and read_manifest(warehouse) is None
+    return PublishedSnapshot(warehouse) if is_missing else published(warehouse)
 
 
 def _forget(
@@ -144,16 +173,17 @@ def _forget(
 def _dry_run(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> ForgetResult:
     """Return what would be done; for unknown ids that would be refused, without these."""
     check_links(warehouse)
-    known = known_ids(published(warehouse), ids)
+    snapshot = _snapshot(warehouse, unseen_too=unseen_too)
+    known = known_ids(snapshot, ids)
     refusal = "" if unseen_too else known.refusal
     accepted = replace(known, unseen=known.unseen.clear()) if refusal else known
     has_work = _has_work(warehouse, accepted)
-    result = _planned(warehouse, accepted) if has_work else _result(warehouse, accepted)
+    result = _planned(snapshot, accepted) if has_work else _result(warehouse, accepted)
     result = replace(result, unseen=len(known.unseen))
     return result.ended("refused", refusal, KpBatchError.code) if refusal else result
 
 
-def _checked_ids(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "KnownIds":
+def _checked_ids(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> KnownIds:
     """Look up ids, and refuse unknown ones unless `unseen_too`."""
     known = known_ids(published(warehouse), ids)
     if known.refusal and not unseen_too:
@@ -161,30 +191,34 @@ def _checked_ids(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "K
     return known
 
 
-def _has_work(warehouse: Path, known: "KnownIds") -> bool:
+def _has_work(warehouse: Path, known: KnownIds) -> bool:
     return not known.going.is_empty() or Layout(warehouse).forgetting.exists()
 
 
-def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
+def _planned(snapshot: PublishedSnapshot, known: KnownIds) -> ForgetResult:
     """Plan in a temporary folder; without ids, plan to finish an earlier forget."""
     with Staging.temporary() as staging:
-        run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
         known.going.write_parquet(staging.to_forget)
         plan = None
-        if not known.going.is_empty():
+        if not known.going.is_empty() and _is_scored(snapshot):
+            run = Run.begin(last_config(snapshot.warehouse), datetime.now(UTC), staging)
             check_formulas(run)
             plan = plan_from_published(run)
         forgotten = read_parquet(staging.to_forget)
         others = statement("ANTI JOIN $ids AS forgotten USING (trace_id)", ids=forgotten)
-        facts = _facts_of_others(run.snapshot)
-        removed = count_prunable_vectors(run.snapshot, staging, others, facts)
-        leftovers = _leftovers(run.snapshot, staging)
-        result = _result_of_plan(run.snapshot, known, plan)
+        removed = count_prunable_vectors(snapshot, staging, others, facts_of_others(snapshot))
+        leftovers = _leftovers(snapshot, staging)
+        result = _result_of_plan(snapshot, known, plan)
         return replace(result, vectors=removed - leftovers, leftovers=leftovers)
 
 
+def _is_scored(snapshot: PublishedSnapshot) -> bool:
+    """Whether any run is done; before that, no score depends on a trace."""
+    return last_done(snapshot.runs()) is not None
+
+
 def _result_of_plan(
-    snapshot: PublishedSnapshot, known: "KnownIds", plan: Plan | None
+    snapshot: PublishedSnapshot, known: KnownIds, plan: Plan | None
 ) -> ForgetResult:
     """Return the result of a plan before it is carried out, without vectors."""
     return replace(
@@ -196,7 +230,7 @@ def _result_of_plan(
     )
 
 
-def _result(warehouse: Path, known: "KnownIds") -> ForgetResult:
+def _result(warehouse: Path, known: KnownIds) -> ForgetResult:
     return ForgetResult.here(
         "running",
         warehouse=shown(warehouse.absolute()),
@@ -209,16 +243,19 @@ def _result(warehouse: Path, known: "KnownIds") -> ForgetResult:
     )
 
 
-def _work(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
+def _work(warehouse: Path, known: KnownIds, note: str | None) -> ForgetResult:
     """Forget, and remove the files with the traces, also those of an earlier, unfinished forget."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
+    snapshot = published(warehouse)
     with Staging.temporary() as staging:
-        leftovers = _leftovers(published(warehouse), staging)
+        leftovers = _leftovers(snapshot, staging)
     try:
         if known.going.is_empty():
-            result = _result_of_plan(published(warehouse), known, None)
-        else:
+            result = _result_of_plan(snapshot, known, None)
+        elif _is_scored(snapshot):
             result = _publish_without(warehouse, known, note)
+        else:
+            result = _publish_unscored(snapshot, known, note)
         removed = _purge_forgotten(warehouse)
     finally:
         renew_report(warehouse, ThreadExecutor())
@@ -244,10 +281,10 @@ def _leftovers(snapshot: PublishedSnapshot, staging: Staging) -> int:
     """
     if Layout(snapshot.warehouse).forgetting.exists():
         return 0
-    return count_prunable_vectors(snapshot, staging, statement(""), _facts_of_others(snapshot))
+    return count_prunable_vectors(snapshot, staging, statement(""), facts_of_others(snapshot))
 
 
-def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
+def _publish_without(warehouse: Path, known: KnownIds, note: str | None) -> ForgetResult:
     """Publish the tables without the traces; older versions still contain them."""
     with open_run(last_config(warehouse, note)) as opened:
         run = opened.run
@@ -258,21 +295,46 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
         opened.plan = replace(plan, counts=plan.counts.without_work)
         log_plan(run, plan)
         result = _result_of_plan(run.snapshot, known, plan)
-        with _marked(run, known):
-            opened.run = replace(run, candidate=_without_facts(run))
+        with _marked(run.snapshot, run.staging, known):
+            candidate = _without_facts(run.candidate, run.snapshot, run.staging)
+            opened.run = replace(run, candidate=candidate)
             execute(opened, plan)
         newest = newest_trace(run.config.warehouse)
         record_counts(run.config.warehouse, plan.counts, newest)
     return replace(result, run_id=run.run_id, counts=plan.counts, newest_trace=newest)
 
 
+def _publish_unscored(
+    snapshot: PublishedSnapshot, known: KnownIds, note: str | None
+) -> ForgetResult:
+    """Publish the ids, and what failed runs left without them; there are no scores to replay."""
+    if note is not None:
+        warn("the note is not stored, because no run is done yet; give it to the first run")
+    warehouse, manifest = snapshot.warehouse, snapshot.manifest
+    remove_candidate(warehouse)
+    staging = Staging(Layout(warehouse).staging(f"upkeep-{uuid4().hex}"))
+    staging.make()
+    known.going.write_parquet(staging.to_forget)
+    result = _result_of_plan(snapshot, known, None)
+    with _marked(snapshot, staging, known):
+        candidate = _without_facts(Candidate(warehouse, manifest, "upkeep"), snapshot, staging)
+        if known.rows:
+            ids = pl.scan_parquet(staging.to_forget, glob=False)
+            rejects = snapshot.scan("rejects").join(
+                ids, on="trace_id", how="anti", maintain_order="left"
+            )
+            candidate = candidate.overwrite("rejects", rejects.collect())
+        publish(candidate, manifest.settings, failed=manifest.failed)
+    return result
+
+
 @contextmanager
-def _marked(run: Run, known: "KnownIds") -> Generator[None]:
+def _marked(snapshot: PublishedSnapshot, staging: Staging, known: KnownIds) -> Generator[None]:
     """Mark that files contain forgotten traces, unless this fails and nothing was forgotten."""
-    warehouse, marker = run.config.warehouse, Layout(run.config.warehouse).forgetting
+    warehouse, marker = snapshot.warehouse, Layout(snapshot.warehouse).forgetting
     was_marked = marker.exists()
     ids = [*_marked_ids(warehouse), *known.going.get_column("trace_id")]
-    whole = run.staging.folder / marker.name  # what a kill leaves there goes, too
+    whole = staging.folder / marker.name  # what a kill leaves there goes, too
     whole.write_text(json.dumps(ids), "utf-8")
     sync(whole)
     whole.replace(marker)
@@ -282,7 +344,7 @@ def _marked(run: Run, known: "KnownIds") -> Generator[None]:
     except (Exception, PanicException):
         with suppress(Exception):  # what fails here is not the error that counts
             now = require_manifest(warehouse).tables.get("forgotten")
-            if not was_marked and now == run.published.tables.get("forgotten"):
+            if not was_marked and now == snapshot.manifest.tables.get("forgotten"):
                 marker.unlink()
         raise
 
@@ -293,17 +355,19 @@ def _marked_ids(warehouse: Path) -> list[str]:
     return json.loads(marker.read_bytes()) if marker.exists() else []
 
 
-def _without_facts(run: Run) -> Candidate:
-    """Remove the traces from facts, and add their ids' hashes to `forgotten`."""
-    known = run.snapshot.scan("forgotten").collect()
-    hashes = pl.read_parquet(run.staging.to_forget, glob=False).select(id_hash=id_hash())
+def _without_facts(
+    candidate: Candidate, snapshot: PublishedSnapshot, staging: Staging
+) -> Candidate:
+    """Remove the staged traces from facts, and add their ids' hashes to `forgotten`."""
+    known = snapshot.scan("forgotten").collect()
+    hashes = pl.read_parquet(staging.to_forget, glob=False).select(id_hash=id_hash())
     hashes = pl.concat([known, hashes]).unique(maintain_order=True)
-    ids = pl.scan_parquet(run.staging.to_forget, glob=False)
+    ids = pl.scan_parquet(staging.to_forget, glob=False)
     rewrite = FactsRewrite.of(
-        run.snapshot,
+        snapshot,
         lambda rows: rows.join(ids, on="trace_id", how="anti", maintain_order="left"),
     )
-    return rewrite.carry_out(run.candidate.overwrite("forgotten", hashes))
+    return rewrite.carry_out(candidate.overwrite("forgotten", hashes))
 
 
 def _purge_forgotten(warehouse: Path) -> int:
@@ -332,7 +396,7 @@ def _purge_forgotten(warehouse: Path) -> int:
         unneeded = Unneeded.of(now, kept_manifests(now, runs, manifest.kept_from))
         may_remove(warehouse, unneeded.files)
         unneeded.remove()
-        return prune_vectors(now, _facts_of_others(now))
+        return prune_vectors(now, facts_of_others(now))
     except (Exception, PanicException) as error:
         raise StorageError(
             "the traces are forgotten, but some files that contain them could not be removed "
@@ -372,98 +436,6 @@ def plan_from_published(run: Run) -> Plan:
     return make_plan(run, scan_published(run), Scorer.as_published(run))
 
 
-@dataclass(frozen=True)
-class KnownIds:
-    """Distinct ids by what is known of them; the frames have the column `trace_id`."""
-
-    seen: pl.DataFrame  # ids of any row that was ever read
-    unseen: pl.DataFrame
-    forgotten: int  # how many others were forgotten before
-    traces: int  # that are scored
-    rows: int  # that are rejected
-    replaced: int  # ids that only replaced or not yet scored content has
-    unseen_named: str  # a few of the unseen ones, with known ids that contain them
-
-    @property
-    def going(self) -> pl.DataFrame:
-        """The ids that are forgotten now."""
-        return pl.concat([self.seen, self.unseen])
-
-    @property
-    def refusal(self) -> str:
-        """A message about ids that were never seen, and what to do; empty if there are none."""
-        if not len(self.unseen):
-            return ""
-        ids = len(self.seen) + len(self.unseen) + self.forgotten
-        unknown = unknown_of(self.unseen_named, len(self.unseen), ids, "id")
-        return f"{unknown}; with --unseen-too, later runs leave out such ids, too"
-
-
-def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
-    """Look up ids in what is published, and in the facts of a candidate and of kept runs.
-
-    Duplicates count once.
-    """
-    is_kept = Layout(snapshot.warehouse).kept_candidate.exists()
-    seen_by = kept_candidate(snapshot.warehouse) if is_kept else snapshot
-
-    def sought_in(rows: pl.LazyFrame, sought: pl.DataFrame) -> pl.DataFrame:
-        ids = rows.select("trace_id").join(sought.lazy(), on="trace_id", how="semi")
-        return ids.collect(engine="streaming")
-
-    unhashed = pl.DataFrame({"trace_id": ids}, schema={"trace_id": pl.String})
-    distinct = unhashed.unique(maintain_order=True).with_columns(id_hash=id_hash())
-    forgotten = snapshot.scan("forgotten").collect()
-    new = distinct.join(forgotten, on="id_hash", how="anti", maintain_order="left").drop("id_hash")
-    scores, rejects = (sought_in(snapshot.scan(name), new) for name in ("scores", "rejects"))
-    facts = [seen_by.scan("facts")]
-    if others := _facts_of_others(snapshot):
-        facts.append(pl.scan_parquet(others, glob=False))
-    current = pl.concat([scores, rejects]).unique()
-    known = pl.concat([current, *(sought_in(rows, new) for rows in facts)])
-    seen, unseen = (
-        new.join(known, on="trace_id", how=how, maintain_order="left") for how in ("semi", "anti")
-    )
-    return KnownIds(
-        seen=seen,
-        unseen=unseen,
-        forgotten=len(distinct) - len(new),
-        traces=len(scores),
-        rows=len(rejects),
-        replaced=len(seen) - len(current),
-        unseen_named=_named_ids(seen_by, unseen),
-    )
-
-
-def _facts_of_others(snapshot: PublishedSnapshot) -> list[Path]:
-    """Return the files of facts that only kept runs have, such as those that were rolled back."""
-    kept = manifests_of_runs(snapshot, snapshot.runs(), snapshot.manifest.kept_from)
-    states = (PublishedSnapshot(snapshot.warehouse, manifest) for manifest in kept)
-    paths = {path for state in states for path in state.files("facts")}
-    return sorted(paths - {*snapshot.files("facts")})
-
-
-def _named_ids(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
-    """Name a few unknown ids, each with the known ones that contain it."""
-    ids = unseen.head(_NAMED).get_column("trace_id").to_list()
-    if not ids:
-        return ""
-    containing = [pl.col("trace_id").str.contains(unknown, literal=True) for unknown in ids]
-    rows = snapshot.scan("facts").select("trace_id").filter(pl.any_horizontal(containing))
-    known = rows.unique().collect(engine="streaming")
-    return some_of(map(_with_suggestion, ids, map(known.filter, containing)), len(unseen))
-
-
-def _with_suggestion(unknown: str, known: pl.DataFrame) -> str:
-    shown = shortened(unknown, _LETTERS)
-    if not len(known):
-        return shown
-    first = shortened(known.get_column("trace_id").sort().item(0), _LETTERS)
-    if len(known) == 1:
-        return f"{shown} (did you mean {first}?)"
-    return f"{shown} (part of {len(known):,} ids, such as {first})"
-
-
 def forgotten_text(result: ForgetResult, *, dry_run: bool = False) -> str:
     """Format what was forgotten for a terminal, or what would be."""
     last = ["nothing was changed"] if dry_run else []
@@ -472,7 +444,8 @@ def forgotten_text(result: ForgetResult, *, dry_run: bool = False) -> str:
 
 def forgotten_parts(result: ForgetResult) -> Iterator[Part]:
     """Return the text of what was forgotten, or would be."""
-    forgotten = f"forgotten by run {result.run_id}" if result.run_id else "to be forgotten"
+    by_run = f" by run {result.run_id}" if result.run_id else ""
+    forgotten = f"forgotten{by_run}" if result.is_done else "to be forgotten"
     traces = f"{count_of(result.traces, 'scored trace')}, {count_of(result.rows, 'rejected row')}"
     yield Head(f"{forgotten}: {traces}" if result.has_work else "nothing to forget")
     yield Facts([*_facts(result)])

@@ -84,7 +84,7 @@ def readable(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["typo"], "1 of 1 id is unknown: typo; nothing was changed; --unseen-too "),
+        (["typo"], "1 of 1 id is unknown: typo; nothing was changed; with --unseen-too"),
         (["kp:trace:1", "typo", "typo"], "1 of 2 ids is unknown: typo; "),
         (["bad"], "unknown: bad (did you mean kp:trace:bad?); "),
         (
@@ -169,7 +169,7 @@ def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
 
     status, first_line, error = run_forget()
     assert (status, first_line) == (1, "")
-    assert "1 of 2 ids is unknown: typo; nothing was changed; --unseen-too " in error
+    assert "1 of 2 ids is unknown: typo; nothing was changed; with --unseen-too" in error
     head = "to be forgotten: 1 scored trace, 0 rejected rows"
     assert run_forget("--dry-run") == (1, head, error)
     assert run_forget("--dry-run", "--unseen-too") == (0, head, "")
@@ -387,12 +387,14 @@ NOTHING = ForgetResult.here(
 ALL = replace(
     NOTHING,
     run_id="now",
+    is_done=True,
     **dict(zip(NAMES, (1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1), strict=False)),
 )
 
 
 def facts(result: ForgetResult) -> dict[str, Any]:
-    return {name: getattr(result, name) for name in NAMES}
+    """What a dry run predicts."""
+    return {name: getattr(result, name) for name in NAMES if name != "is_done"}
 
 
 @pytest.mark.telling
@@ -413,7 +415,7 @@ def test_what_was_forgotten_is_reported() -> None:
         "nothing to forget",
         "  finish     what an earlier forget left is removed, too",
     ]
-    would_be = replace(ALL, run_id=None)
+    would_be = replace(ALL, run_id=None, is_done=False)
     head, *_, unseen, _, _, _, _, end = forgotten_text(would_be, dry_run=True).splitlines()
     assert head == "to be forgotten: 1 scored trace, 2 rejected rows"
     assert unseen.endswith("2 ids never seen: a, b")
