@@ -286,7 +286,7 @@ def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
 
 @pytest.mark.telling
 def test_a_grouping_of_which_no_trace_has_a_value_is_refused(scored: RescoreConfig) -> None:
-    message = "there is no plane; there are agent_id, framework, task_domain, host$"
+    message = "there is no plane; choose from agent_id, framework, task_domain, host$"
     with pytest.raises(KpBatchError, match=message):
         swept(scored.warehouse, cache_by=["host", "plane"])
 
