@@ -32,7 +32,7 @@ from kp_batch.archive.ledger import (
 )
 from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, path_keys
 from kp_batch.errors import CUT_FILE, ArchiveError
-from kp_batch.files import MTIME_MARGIN_NS
+from kp_batch.files import MTIME_MARGIN_NS, atomic_write
 from kp_batch.ingest.stage import (
     VERSION,
     NewContent,
@@ -174,7 +174,8 @@ def _check_cache_by(run: Run, ledger: pl.DataFrame) -> None:
 
 def _stage_ledger(run: Run, ledger: pl.DataFrame) -> None:
     rows = ledger.select(list(FILES)).cast(FILES)
-    rows.sort("source_file").write_parquet(run.staging.table("files"))
+    with atomic_write(run.staging.table("files")) as written:  # a failing run publishes it, too
+        rows.sort("source_file").write_parquet(written)
 
 
 def _listed(run: Run, sources: Sequence[SourceFile], before: pl.DataFrame) -> pl.DataFrame:

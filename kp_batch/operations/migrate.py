@@ -15,7 +15,6 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.errors import StorageError, WarehouseError
-from kp_batch.files import atomic_write
 from kp_batch.html import Displayed
 from kp_batch.rendering import Facts, Head, Part
 from kp_batch.text import count_of
@@ -27,7 +26,7 @@ from kp_batch.warehouse.earlier_formats import CONVERTED, EarlierWarehouse, Publ
 from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, check_manifest, require_manifest
-from kp_batch.warehouse.publication import alone, publish
+from kp_batch.warehouse.publication import alone, publish, record_past
 
 # What the data files of a table are now, by the path that each had.
 Moved = Callable[[str, str], DataFile]
@@ -170,17 +169,14 @@ def _write_history(earlier: EarlierWarehouse, moved: Moved) -> Manifest:
         number=earlier.now.number,
         kept_from=kept_from,
     )
-    layout, before = Layout(earlier.root), base
+    before = base
     for past in earlier.readable:
         candidate = Candidate(
             earlier.root, replace(before, number=past.number - 1), "migrate", name=past.name
         )
         candidate = _changed(candidate, past, moved)
         before = candidate.manifest(past.settings, failed=past.failed)
-        candidate.move_files()
-        path = layout.past_manifest(past.name)
-        with atomic_write(path) as written:
-            written.write_text(before.as_json(), "utf-8")
+        record_past(candidate, before)
     return replace(before, number=earlier.now.number)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import read_parquet, set_variables, sql, statement
+from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.stage import content_of
 from kp_batch.ingest.staged_rows import parquet_batches
@@ -65,7 +66,8 @@ def stage_rejects(
             is_new |= rows.select(pl.col("run_id", "message").has_nulls()).row(0) != (False, False)
             rejects.add(with_message(rows.with_columns(pl.col("run_id").fill_null(run.run_id))))
     if not rejects.files:
-        REJECTS.to_frame().write_parquet(run.staging.table("rejects"))
+        with atomic_write(run.staging.table("rejects")) as written:
+            REJECTS.to_frame().write_parquet(written)
     before, now = (
         snapshot.ask(statement("SELECT count(*) FROM $rows", rows=rows)).item()
         for rows in ("published.rejects", read_parquet(rejected))

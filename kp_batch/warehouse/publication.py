@@ -159,17 +159,27 @@ def _export(warehouse: Path) -> None:
 def amend(candidate: Candidate) -> None:
     """Replace files in the past manifest that a candidate builds upon; it keeps its name.
 
-    The new files are on the disk before that: a kill leaves the old manifest or the new one.
+    Raises:
+        OSError: the manifest cannot be written.
+    """
+    before = candidate.base
+    manifest = replace(before, tables=candidate.tables).as_publication(before.name)
+    record_past(candidate, manifest)
+
+
+def record_past(candidate: Candidate, manifest: Manifest) -> None:
+    """Write a candidate's manifest into the log, as that of an earlier run.
+
+    Its new files are on the disk before that: a kill leaves the log as it was, or with it.
 
     Raises:
         OSError: the manifest cannot be written.
     """
-    layout, before = Layout(candidate.warehouse.resolve()), candidate.base
-    manifest = replace(before, tables=candidate.tables).as_publication(before.name)
+    layout = Layout(candidate.warehouse.resolve())
     candidate.move_files()
-    known, files = _difference(layout, before, manifest)
+    known, files = _difference(layout, candidate.base, manifest)
     sync_new(files - known, known, layout.root)
-    path = layout.past_manifest(before.name)
+    path = layout.past_manifest(manifest.name)
     with atomic_write(path, durable=True) as written:
         written.write_text(manifest.as_json(), "utf-8")
     sync_names(path.parent)

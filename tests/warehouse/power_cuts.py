@@ -1,12 +1,13 @@
-"""A model of a disk, which tells what a power cut would leave of a folder.
+"""A model of a disk, which shows what a power cut would leave of a folder.
 
 Of a file only the content is sure that was there when it was synced, and of a folder the names. The
-rest may be lost; what was renamed or removed may be so already on the disk.
+rest may be lost. Renames and removals may be on the disk before their folder is synced, in any
+order: a later one without an earlier one.
 """
 
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from unittest.mock import patch
 _FSYNC = os.fsync
 
 Image = dict[Path, bytes]  # the files
+Rename = tuple[int, str, int]  # the inode of a folder, a new name in it, and its file's inode
 
 
 @dataclass
@@ -27,6 +29,7 @@ class Disk:
     syncs: int = 0
     contents: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
     names: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
+    renames: list[Rename] = field(default_factory=list[Rename])  # that are not synced yet
     fds: list[int] = field(default_factory=list[int])  # open: no inode is another's later
 
     def keep(self, path: Path | int) -> None:
@@ -38,6 +41,7 @@ class Disk:
             with os.scandir(folder) as entries:
                 found = {each: each.inode() for each in entries}
             self.names[status.st_ino] = {each.name: inode for each, inode in found.items()}
+            self.renames = [each for each in self.renames if each[0] != status.st_ino]
             for each, inode in found.items():
                 if each.is_dir() and inode not in self.names:  # it may be removed later
                     self.fds.append(os.open(each.name, os.O_RDONLY, dir_fd=folder))
@@ -51,10 +55,21 @@ class Disk:
             if path.is_dir() or path.is_file():
                 self.keep(path)
 
-    def after_power_cut(self) -> Image:
-        """What is left of the folder, if nothing else has reached the disk by chance."""
+    def after_power_cut(self, early: Sequence[Rename] = ()) -> Image:
+        """What is left of the folder, if only these renames have reached the disk by chance."""
+        before = {folder: dict(self.names.get(folder, {})) for folder, _, _ in early}
+        for folder, name, inode in early:
+            if folder in self.names:  # otherwise the folder itself is lost
+                self.names[folder][name] = inode
         inode = self.names[self.root.parent.stat().st_ino].get(self.root.name)
-        return {} if inode is None else dict(self._below(self.root, inode))
+        left = {} if inode is None else dict(self._below(self.root, inode))
+        self.names |= {folder: names for folder, names in before.items() if folder in self.names}
+        return left
+
+    def after_rename(self, target: Path) -> list[Image]:
+        """What may be left after a rename: it alone has reached the disk, or all that are new."""
+        self.renames.append((target.parent.stat().st_ino, target.name, target.stat().st_ino))
+        return [self.after_power_cut(self.renames[-1:]), self.after_power_cut(self.renames)]
 
     def _below(self, path: Path, inode: int) -> Generator[tuple[Path, bytes]]:
         for name, child in self.names.get(inode, {}).items():

@@ -2,9 +2,11 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,12 +14,15 @@ import pytest
 from kp_batch.errors import ArchiveError
 from kp_batch.files import sync_names
 from kp_batch.operations.forget import forget
+from kp_batch.operations.kept_runs import available_runs
+from kp_batch.operations.migrate import migrate
 from kp_batch.operations.rollback import rollback
 from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.schemas import TABLES
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
 from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.kept_warehouses import kept_warehouse
 from tests.support.make.publications import publish_profile
 from tests.support.make.runs import run_night, two_nights
 from tests.support.read.folders import keep, restore
@@ -61,48 +66,97 @@ def rows(warehouse: Path) -> dict[str, list[tuple[Any, ...]]]:
     return {name: now.scan(name).collect().rows() for name in TABLES}
 
 
-@pytest.mark.telling
-@pytest.mark.slow
-@pytest.mark.parametrize("work", WRITERS)
-def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
-    folder: Path, work: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warehouse = folder / "warehouse"
-    left: list[tuple[Image, dict[str, Any]]] = []  # with the rows that have to be there
-    last = rows(warehouse)
+def past(warehouse: Path) -> list[dict[str, list[tuple[Any, ...]]]]:
+    """All rows that the runs left that can be read; none of them has lost a file."""
+    return [
+        {name: then.scan(name).collect().rows() for name in TABLES}
+        for then in (published(warehouse, run) for run in available_runs(warehouse).readable)
+    ]
+
+
+@contextmanager
+def cutting(warehouse: Path, published: Callable[[], object]) -> Generator[list[Image]]:
+    """Collect what power cuts would leave, and call `published` after each publication."""
+    left: list[Image] = []
 
     def replacing(path: Path, target: Path) -> Path:
-        nonlocal last
-        is_manifest, inode = target.name == "manifest.json", path.stat().st_ino
-        if is_manifest:
-            left.append((disk.after_power_cut(), last))
+        if target.name == "manifest.json":
+            left.append(disk.after_power_cut())
         replaced = REPLACE(path, target)
-        if is_manifest:
-            last = rows(warehouse)
-            names = disk.names[warehouse.stat().st_ino]
-            before = dict(names)
-            names[target.name] = inode  # it may be on the disk before it is synced
-            left.append((disk.after_power_cut(), last))
-            disk.names[warehouse.stat().st_ino] = before
+        if target.name == "manifest.json":
+            published()
+        if target.is_relative_to(warehouse) and "staging" not in target.parts:
+            left.extend(disk.after_rename(target))
         return replaced
 
     def unlinking(path: Path, **options: bool) -> None:
         if path.suffix == ".parquet" and "staging" not in path.parts:
             names = disk.names[path.parent.stat().st_ino]
-            names.pop(path.name, None)  # likewise
-            left.append((disk.after_power_cut(), last))
+            names.pop(path.name, None)  # it may be on the disk before it is synced
+            left.append(disk.after_power_cut())
         UNLINK(path, **options)
 
-    with disk_of(warehouse) as disk, monkeypatch.context() as patching:
+    with disk_of(warehouse) as disk, pytest.MonkeyPatch.context() as patching:
         patching.setattr(Path, "replace", replacing)
         patching.setattr(Path, "unlink", unlinking)
+        yield left
+        left.append(disk.after_power_cut())
+
+
+def some_of(images: Sequence[Image], most: int) -> list[Image]:
+    """Return different images, some by chance; the last one is always among them."""
+    different = [*{frozenset(image.items()): image for image in images}.values()]
+    return [*Random(7).sample(different, min(most, len(different))), images[-1]]
+
+
+LANES = [20, pytest.param(10_000, marks=[pytest.mark.torture, pytest.mark.timeout(0)])]
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("most", LANES)
+@pytest.mark.parametrize("work", WRITERS)
+def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
+    folder: Path, work: str, most: int
+) -> None:
+    warehouse = folder / "warehouse"
+    manifest = warehouse / "manifest.json"
+    wanted = {manifest.read_bytes(): rows(warehouse)}
+
+    with cutting(
+        warehouse, lambda: wanted.update({manifest.read_bytes(): rows(warehouse)})
+    ) as left:
         WRITERS[work](folder)
-        left.append((disk.after_power_cut(), last))
-    assert len(left) > 2
-    assert last == rows(warehouse)
-    for image, wanted in left:
+
+    assert len(left) > 20
+    for image in some_of(left, most):
         write_image(warehouse, image)
-        assert rows(warehouse) == wanted
+        assert rows(warehouse) == wanted[image[manifest]]
+        past(warehouse)
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("most", LANES)
+@pytest.mark.parametrize("version", [17, 19])
+def test_a_power_cut_leaves_the_old_warehouse_or_the_migrated_one(
+    tmp_path: Path, version: int, most: int
+) -> None:
+    warehouse = kept_warehouse(version, 5, tmp_path)
+    manifest = warehouse / "manifest.json"
+    old = manifest.read_bytes()
+
+    with cutting(warehouse, lambda: None) as left:
+        migrate(warehouse)
+
+    new, wanted = manifest.read_bytes(), (rows(warehouse), past(warehouse))
+    assert len(left) > 20
+    for image in some_of(left, most):
+        write_image(warehouse, image)
+        assert image[manifest] in {old, new}
+        if image[manifest] == old:
+            migrate(warehouse)
+        assert (rows(warehouse), past(warehouse)) == wanted
 
 
 def test_a_new_warehouse_is_on_the_disk_with_its_own_name(tmp_path: Path) -> None:
