@@ -11,7 +11,7 @@ cut loses none of it.
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -139,8 +139,13 @@ def publish(
         manifest = replace(manifest, kept_from=kept_from).as_publication(candidate.name)
     candidate.move_files()
     _replace_manifest(warehouse, manifest, None if migrates else read_manifest(warehouse))
-    with suppress(OSError):  # it is published; the next writer repairs this, or fails
+    try:
         _replace_catalog(Layout(warehouse))
+    except OSError as error:  # it is published
+        warn(
+            f"kp.duckdb of {shown(warehouse)} still shows an earlier publication; the next command "
+            f"that writes replaces it ({one_line(str(error))})"
+        )
     _export(warehouse)
 
 

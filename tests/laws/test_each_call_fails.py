@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.mirror import refresh
+from kp_batch.warehouse.snapshot import published
+from tests.support.faults.buckets import MemoryBucket, bucket_in_memory
 from tests.support.faults.calls import Calls, failing_calls, failing_requests
 from tests.support.faults.histories import (
     HISTORIES,
@@ -60,6 +61,7 @@ class Trial:
     def try_some(self, most: int, least_calls: int) -> int:
         """Let calls fail, in an order by chance; returns how many failed."""
         before = self.seen()
+        self.back()
         with self.ways[0](0) as calls:
             assert invoke(*self.words).returncode == 0
         after, number = self.seen(), len(calls.made)
@@ -130,18 +132,15 @@ def _on_disk(name: str, folder: Path) -> Trial:
     )
 
 
-def _in_bucket(name: str, folder: Path, url: str) -> Trial:
-    history, store = HISTORIES[name], store_at(url)
+def _in_bucket(name: str, folder: Path, bucket: MemoryBucket) -> Trial:
+    history, url = HISTORIES[name], bucket.url
     _make(history, folder, url)
-    kept = {each.path: (each.etag, store.read(each.path)[0]) for each in store.objects()}
+    kept = bucket.contents()
 
     def back() -> None:
         restore(folder)
-        there = {each.path: each.etag for each in store.objects()}
-        store.delete([path for path in there if path not in kept])
-        for path, (etag, content) in kept.items():
-            if there.get(path) != etag:
-                store.write(path, content)
+        shutil.rmtree(folder / "cache")  # another machine, which has no copy yet
+        bucket.fill(kept)
 
     def seen() -> State:
         shutil.rmtree(folder / "other", ignore_errors=True)
@@ -179,12 +178,23 @@ def test_a_call_to_the_disk_that_fails_does_no_harm(tmp_path: Path, name: str, m
         assert trial.try_some(most * (6 if name == "import" else 1), LEAST_CALLS[name]) >= 4
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(("name", "most"), lanes(LEAST_REQUESTS, 3))
+@pytest.mark.parametrize(("name", "most"), lanes(LEAST_REQUESTS, 4))
 def test_a_request_to_a_bucket_that_fails_does_no_harm(
-    tmp_path: Path, bucket: str, name: str, most: int
+    tmp_path: Path, name: str, most: int
 ) -> None:
     folder = tmp_path / "made"
+    with own_places(folder), bucket_in_memory() as bucket:
+        assert _in_bucket(name, folder, bucket).try_some(most, LEAST_REQUESTS[name]) >= 4
+
+
+def test_a_run_whose_staged_table_is_half_written_has_its_row_in_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
     with own_places(folder):
-        trial = _in_bucket(name, folder, f"{bucket}/team")
-        assert trial.try_some(most, LEAST_REQUESTS[name]) >= 3
+        trial = _on_disk("run", folder)
+        with failing_calls(folder) as calls:
+            assert invoke(*trial.words).returncode == 0
+        names = [what == "polars" and "/files.parquet" in path for what, path in calls.made]
+        trial.back()
+        with failing_calls(folder, 1 + names.index(True)):
+            assert "no row in runs" not in invoke(*trial.words).stderr
+    assert [run.status for run in published(folder / "warehouse").runs()] == ["done", "failed"]

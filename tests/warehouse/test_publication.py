@@ -650,7 +650,7 @@ def test_a_folder_that_cannot_be_synced_undoes_no_publication(
 
 
 def test_a_catalog_that_cannot_be_replaced_undoes_no_publication(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     replace = Path.replace
 
@@ -663,6 +663,7 @@ def test_a_catalog_that_cannot_be_replaced_undoes_no_publication(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", but_the_catalog)
         rescore_archive(settings)
+        assert any("kp.duckdb of" in each and "still shows" in each for each in caplog.messages)
         with pytest.raises(PermissionError), writing(settings.warehouse, wait=False):
             pytest.fail("who writes next is told")
     assert statuses(settings) == ["done"]

@@ -74,6 +74,8 @@ def warehouse_state(warehouse: Path) -> State:
 
 def assert_readable_by_others(warehouse: Path) -> None:
     """Read the tables as clients without kp_batch do: in kp.duckdb, and as Delta tables."""
+    if not (warehouse / "kp.duckdb").exists():  # kept warehouses of earlier versions lack it
+        return
     with duckdb.connect(f"{warehouse}/kp.duckdb", read_only=True) as connection:
         for name in VIEWS:
             connection.sql(f"FROM {name}").fetchall()
@@ -164,16 +166,20 @@ def import_state(warehouse: Path) -> State:
     return days
 
 
+def _first_run(warehouse: str) -> str:
+    return min(run.run_id for run in published(Path(warehouse)).runs())
+
+
 HISTORIES = {
     "run": History(one_night, _run, warehouse_state),
     "rollback": History(
         two_nights,
-        lambda warehouse, _: ["rollback", "previous", "--warehouse", warehouse],
+        lambda warehouse, _: ["rollback", _first_run(warehouse), "--warehouse", warehouse],
         warehouse_state,
     ),
     "vacuum": History(
         two_nights,
-        lambda warehouse, _: ["vacuum", "--keep", "0d", "--warehouse", warehouse],
+        lambda warehouse, _: ["vacuum", "--keep", "1s", "--warehouse", warehouse],
         warehouse_state,
     ),
     "forget": History(
