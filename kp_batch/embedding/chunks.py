@@ -41,7 +41,10 @@ _MERGED_BYTES = 32 << 20  # minimal size of merged files; files of less than hal
 # The name of a chunk's file, or of an unfinished file of a killed run.
 _FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
 _IS_HEX = np.isin(np.arange(256), list(b"0123456789abcdef"))
-_DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # NumPy's errors
+# NumPy's errors for a damaged file, and those for a missing one. A file that cannot be read now,
+# such as when too many files are open, may be undamaged.
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_DAMAGED = (ValueError, IndexError, EOFError, SyntaxError, *_NO_FILE)
 
 
 def file_names(folder: Path, ending: str) -> list[str]:
@@ -161,6 +164,9 @@ def records_of(folder: Path, name: str) -> Records:
 
     Returns:
         Array of `_RECORD`, shape (vectors,), mapped into memory; shape (0,) if damaged.
+
+    Raises:
+        OSError: a file cannot be read.
     """
     with suppress(WarehouseError, *_DAMAGED):
         records = _mapped(folder / (name + HASHES), _RECORD, 1)
@@ -208,7 +214,11 @@ def remove_damaged(folder: Path) -> int:
 
 
 def window_hashes_of(folder: Path, name: str) -> Hashes:
-    """Return hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if damaged."""
+    """Return hashes of texts, and of their windows: S64, shape (2, texts); (2, 0) if damaged.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with suppress(*_DAMAGED):
         pairs = _mapped(folder / (name + WINDOWS), HASH, 2)
         if len(pairs) == 2:
@@ -266,7 +276,7 @@ def vectors_of(folder: Path, name: str) -> Float32s:
 
     Raises:
         WarehouseError: the chunk is gone, or damaged.
-        OSError: the chunk cannot be downloaded.
+        OSError: the chunk cannot be downloaded, or not be read.
     """
     return _opened(local_copy(folder / (name + _VECTORS)), VECTOR, 2)
 
@@ -276,6 +286,7 @@ def _opened(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[An
 
     Raises:
         WarehouseError: the file is gone, or damaged.
+        OSError: the file cannot be read.
     """
     try:
         return _mapped(path, dtype, dimensions)

@@ -6,7 +6,7 @@ memory for this depends on the wanted hashes, not on the stored ones; DuckDB may
 disk.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,9 +175,13 @@ class VectorStore:
 
         They are the tables `stored`, with `hash`, and `windows`, with `text_hash` and
         `window_hash`.
+
+        Raises:
+            OSError: a file of hashes cannot be read.
         """
-        chunks = ([records_of(self._folder, chunk)["hash"]] for chunk in self._chunks)
-        windows = (window_hashes_of(self._folder, window) for window in self._windows)
+        unread: list[OSError] = []
+        chunks = ([x["hash"]] for x in self._read(records_of, self._chunks, unread))
+        windows = self._read(window_hashes_of, self._windows, unread)
         self._connection.register("stored", _stream(chunks, "hash"))
         self._connection.register("windows", _stream(windows, "text_hash", "window_hash"))
         # DuckDB estimates a stream as a single row: it would keep the stream in memory, and probe
@@ -185,10 +189,24 @@ class VectorStore:
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         try:
             yield
+        except Exception as error:
+            if unread:  # DuckDB has only its text
+                raise unread[0] from error
+            raise
         finally:
             self._connection.execute("RESET disabled_optimizers")
             self._connection.unregister("stored")
             self._connection.unregister("windows")
+
+    def _read(
+        self, read: Callable[[Path, str], Any], names: Iterable[str], unread: list[OSError]
+    ) -> Iterator[Any]:
+        for name in names:
+            try:
+                yield read(self._folder, name)
+            except OSError as error:
+                unread.append(error)
+                raise
 
 
 def _stream(files: Iterable[Any], *names: str) -> "pa.RecordBatchReader":

@@ -1,6 +1,8 @@
 import hashlib
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from kp_batch.embedding.chunks import (
 from kp_batch.errors import DamagedVectorsError, WarehouseError
 from kp_batch.storage.store import Object
 from kp_batch.warehouse.bucket.location import CopyRecord, folder_of
+from tests.support.faults.calls import failing_calls
 from tests.support.make.vector_stores import Opened
 
 Float32s = npt.NDArray[np.float32]
@@ -522,3 +525,17 @@ def test_a_lookup_leaves_the_connection_as_it_was(store: Opened) -> None:
     before = store.connection.sql(settings).fetchall()
     store.missing(FIRST)
     assert store.connection.sql(settings).fetchall() == before
+
+
+def test_a_chunk_that_cannot_be_read_now_is_not_removed(folder: Path) -> None:
+    for texts in (FIRST, SECOND, WINDOWS[:1]):
+        write_chunk(folder, texts, random(len(texts)))
+    write_windows(folder, hashes("f"), WINDOWS[:1])
+    files = set(folder.iterdir())
+    for number in count(1):
+        with failing_calls(folder, number) as calls, suppress(OSError):
+            Opened(folder).prune_to(pl.concat([FIRST, SECOND, hashes("f")]))
+        assert {*folder.iterdir()} == files, calls.failed
+        if calls.failed is None:
+            break
+    assert number > 5

@@ -13,9 +13,11 @@ import duckdb
 import polars as pl
 import pytest
 
+from kp_batch.embedding.chunks import stored_hashes
 from kp_batch.operations.kept_runs import available_runs
 from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.storage.urls import is_url
+from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION
 from kp_batch.warehouse.run_record import done_runs
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
@@ -62,6 +64,9 @@ def warehouse_state(warehouse: Path) -> State:
     Rejects are apart: a failed run publishes them, too.
     """
     now = published(warehouse)
+    folders = Layout(warehouse).all_vectors.glob("*")
+    stored = {hash_.decode() for each in folders for part in stored_hashes(each) for hash_ in part}
+    assert stored.issuperset(now.scan("scores").collect()["text_hash"]), "vectors are lost"
     tables, readable = _tables_of(now), available_runs(warehouse).restorable
     done = enumerate(run.run_id for run in done_runs(now.runs()))
     past = {
