@@ -22,7 +22,7 @@ from kp_batch.schemas import TABLES
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
 from tests.support.make.archives import trace, write_jsonl
-from tests.support.make.kept_warehouses import kept_warehouse
+from tests.support.make.kept import unpacked
 from tests.support.make.publications import publish_profile
 from tests.support.make.runs import run_night, two_nights
 from tests.support.read.folders import keep, restore
@@ -142,7 +142,7 @@ def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
 def test_a_power_cut_leaves_the_old_warehouse_or_the_migrated_one(
     tmp_path: Path, version: int, most: int
 ) -> None:
-    warehouse = kept_warehouse(version, 5, tmp_path)
+    warehouse = unpacked(version, 5, tmp_path)
     manifest = warehouse / "manifest.json"
     old = manifest.read_bytes()
 

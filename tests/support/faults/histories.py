@@ -24,7 +24,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 from tests.support.formats.shuffled_spans import RULES, SPANS, span_lines
 from tests.support.imports.importing import imported
 from tests.support.make.archives import trace, write_jsonl
-from tests.support.make.kept_warehouses import kept_warehouse
+from tests.support.make.kept import unpacked
 from tests.support.processes.buckets import fill
 from tests.support.processes.commands import invoke
 
@@ -128,7 +128,7 @@ def two_nights(folder: Path, warehouse: str) -> None:
 
 def old_warehouse(folder: Path, warehouse: str) -> None:
     """A warehouse that an earlier version made."""
-    old = kept_warehouse(17, 4, folder / "kept")
+    old = unpacked(17, 4, folder / "kept")
     if is_url(warehouse):
         fill(warehouse, old)
     else:
