@@ -1,4 +1,4 @@
-"""Writes the parts of docs/reference/ that are generated from the code.
+"""Writes the parts of docs/reference/ that are generated from the code, and llms.txt.
 
 `python -m tests.support.docs.reference` writes all; such a part is in its page between
 `<!-- NAME: ... -->` and `<!-- end -->`.
@@ -26,6 +26,7 @@ from kp_batch.schemas import TABLES
 from kp_batch.warehouse.questions import Question, columns, statements
 from kp_batch.warehouse.questions import questions as all_questions
 from kp_batch.warehouse.reader import connect
+from tests.support.docs.llms import LLMS, llms_txt
 from tests.support.docs.pages import DOCS, anchor
 from tests.support.docs.python_reference import python
 from tests.support.make.publications import publish_nothing
@@ -249,3 +250,4 @@ if __name__ == "__main__":
         (REFERENCE / page).write_text(written(page), "utf-8")
     for file, text in schema_files().items():
         (SCHEMAS / file).write_text(text, "utf-8")
+    LLMS.write_text(llms_txt(), "utf-8")
