@@ -143,8 +143,8 @@ def publish(
         _replace_catalog(Layout(warehouse))
     except OSError as error:  # it is published
         warn(
-            f"kp.duckdb of {shown(warehouse)} still shows an earlier publication; the next command "
-            f"that writes replaces it ({one_line(str(error))})"
+            f"kp.duckdb of {shown(warehouse)} still shows an earlier publication "
+            f"({one_line(str(error))}); kp-batch catalog makes it again"
         )
     _export(warehouse)
 
