@@ -80,6 +80,7 @@ def exported_text(result: "ExportResult", output: str) -> str:
     skipped = [
         ("private", result.private),
         ("similar", result.dropped_similar),
+        ("not in per", result.dropped_by_per),
         ("not in top", result.dropped_by_top),
         *result.not_found.items(),
     ]

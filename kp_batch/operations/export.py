@@ -21,7 +21,16 @@ import pyarrow.parquet as pq
 
 from kp_batch.archive.file_formats.json import reader
 from kp_batch.archive.sources import covers
-from kp_batch.duck import SQL, duckdb_limit, literal, read_parquet, set_variables, sql, statement
+from kp_batch.duck import (
+    SQL,
+    duckdb_limit,
+    identifier,
+    literal,
+    read_parquet,
+    set_variables,
+    sql,
+    statement,
+)
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError, Unread
 from kp_batch.files import atomic_write
@@ -86,6 +95,7 @@ class ExportResult(Displayed):
     dropped_similar: int  # similar to a better one
     not_found: dict[Unread, int]  # gone or changed since they were scored, by the reason
     not_found_files: tuple[str, ...]  # the first few of these files
+    dropped_by_per: int = 0  # not among the best of a value of a column of `per`
     dropped_by_top: int = 0  # not among the best `top`
     conditions: tuple[str, ...] = ()  # that chosen traces meet, in words
 
@@ -132,7 +142,7 @@ class SkippedTraces:
 def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Path) -> ExportResult:
     """Write scored traces, read again from the archive, in the order of created_at and id.
 
-    With `top`, they are in the order of score and id, the best first.
+    With `per` or `top`, they are in the order of score and id, the best first.
 
     Each has its score as `metadata.quality_score`, and the score's origin as
     `metadata.quality_score_from`: run_id, encoder_id, cache_id, cache_group, profile_id and
@@ -169,13 +179,15 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
         if wanted.distinct is not None:
             select_distinct(warehouse, connection, staging.vectors, wanted.distinct)
             rows = statement("(FROM read SEMI JOIN distinct_ids USING (trace_id))")
-        count_rows = statement("SELECT count(*) FROM $rows", rows=rows)
-        [(remaining,)] = connection.execute(count_rows).fetchall()
-        if wanted.top is None:
-            query = statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
-        else:
-            best = "FROM $rows ORDER BY score DESC, trace_id LIMIT $top"
-            query = statement(best, rows=rows, top=wanted.top)
+        distinct = _count(connection, rows)
+        if wanted.per:
+            rows = _best_per(connection, rows, selected, wanted.most_per)
+        remaining = _count(connection, rows)
+        best_first = wanted.per or wanted.top is not None
+        order = SQL("score DESC, trace_id" if best_first else "created_at, trace_id")
+        query = statement("FROM $rows ORDER BY $order", rows=rows, order=order)
+        if wanted.top is not None:
+            query = statement("$query LIMIT $top", query=query, top=wanted.top)
         form.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
     if _forgotten_lists(warehouse) != forgotten:
         raise KpBatchError("traces were forgotten during the export; export again")
@@ -184,12 +196,50 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
         chosen=count,
         exported=written,
         private=skipped.private,
-        dropped_similar=count - skipped.private - skipped.not_found.total() - remaining,
+        dropped_similar=count - skipped.private - skipped.not_found.total() - distinct,
         not_found=dict(skipped.not_found),
         not_found_files=tuple(skipped.files)[:_FILES_NAMED],
+        dropped_by_per=distinct - remaining,
         dropped_by_top=remaining - written,
         conditions=conditions,
     )
+
+
+def _count(connection: duckdb.DuckDBPyConnection, rows: SQL) -> int:
+    [(count,)] = connection.execute(statement("SELECT count(*) FROM $rows", rows=rows)).fetchall()
+    return int(count)
+
+
+def _best_per(
+    connection: duckdb.DuckDBPyConnection,
+    rows: SQL,
+    selected: Path,
+    most_per: Iterable[tuple[str, int]],
+) -> SQL:
+    """Return the best rows of each value of some columns, one column after another.
+
+    Traces without a value are one value. Of equal scores, the one whose id comes first is better.
+
+    Args:
+        connection: has the view read.
+        rows: some rows of it.
+        selected: the file of `_select`, which has all columns of the view scores.
+        most_per: the columns, and how many rows of each value.
+    """
+    keys = statement("SELECT trace_id, score FROM $rows", rows=rows)
+    for column, most in most_per:
+        keys = statement(
+            """SELECT trace_id, score FROM ($keys)
+            JOIN (SELECT trace_id, $column FROM $selected) USING (trace_id)
+            QUALIFY row_number() OVER (PARTITION BY $column ORDER BY score DESC, trace_id) <= $most
+            """,
+            keys=keys,
+            column=identifier(column),
+            selected=read_parquet(selected),
+            most=most,
+        )
+    connection.execute(statement("CREATE TEMP TABLE best_per AS $keys", keys=keys))
+    return statement("(FROM $rows SEMI JOIN best_per USING (trace_id))", rows=rows)
 
 
 def _forgotten_lists(warehouse: Path) -> Mapping[str, str] | None:

@@ -1,6 +1,7 @@
 """Which traces an export chooses: the options of `export`, and its keywords in Python."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any, Self
 
@@ -21,6 +22,28 @@ def _parse_day(day: Any) -> str | None:
         ) from error
 
 
+_PER = re.compile(r"([a-z_]+)=([1-9]\d{0,8})")
+PER_COLUMNS = (
+    *("task_domain", "objective", "agent_id", "framework", "source_skill", "profile"),
+    *("cache_group", "source_file"),
+)
+
+
+def _parse_per(value: Any) -> Any:
+    """Return a mapping, one text or several as texts such as task_domain=125."""
+    if isinstance(value, Mapping):
+        return tuple(f"{column}={most}" for column, most in value.items())
+    texts = value if isinstance(value, list | tuple) else (value,)
+    for text in texts:
+        found = _PER.fullmatch(str(text))
+        if not (found and found[1] in PER_COLUMNS):
+            raise ValueError(
+                f"it must be a column and a number, such as task_domain=125, got {str(text)!r}; "
+                f"the columns are {', '.join(PER_COLUMNS)}"
+            )
+    return texts
+
+
 Day = Annotated[str | None, BeforeValidator(_parse_day), Metavar("DATE")]
 
 
@@ -39,6 +62,7 @@ class ExportFilter(SettingsModel):
     )
     since: Day = Field(None, description="Only traces made on this day or later, in UTC.")
     until: Day = Field(None, description="Only traces made on this day or earlier.")
+    success: bool = Field(default=False, description="Only successful traces.")
     where: Annotated[str | None, Metavar("SQL")] = Field(
         None, description="A condition on the view scores."
     )
@@ -50,6 +74,11 @@ class ExportFilter(SettingsModel):
         description="Leave out traces at least this similar to a better one: 0.95, or 1 for equal "
         "texts.",
     )
+    per: Annotated[tuple[str, ...], BeforeValidator(_parse_per), Metavar("COLUMN=N")] = Field(
+        (),
+        description="Only the best N of each value of a column, the best first: task_domain=125, "
+        "or objective=1 for one attempt at each task; may be repeated.",
+    )
     top: Annotated[int | None, Metavar("N")] = Field(
         None, ge=1, description="Only the best N, the best first."
     )
@@ -60,6 +89,13 @@ class ExportFilter(SettingsModel):
         if self.since and self.until and self.since > self.until:
             raise ValueError(f"since {self.since} is after until {self.until}; change one")
         return self
+
+    @property
+    def most_per(self) -> Sequence[tuple[str, int]]:
+        """The columns of the view scores, and how many traces of each value are exported."""
+        pairs = (text.partition("=") for text in self.per)
+        names = {"objective": "objective_hash"}
+        return [(names.get(column, column), int(most)) for column, _, most in pairs]
 
     def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
         """The conditions in SQL, with the variable `domains`, each with its words."""
@@ -77,5 +113,7 @@ class ExportFilter(SettingsModel):
         if self.until:
             until = statement("day_of(created_at) <= $day::DATE", day=literal(self.until))
             yield until, f"until {self.until}"
+        if self.success:
+            yield "success", "success"
         if self.where is not None:
             yield self.where, one_line(self.where)

@@ -18,6 +18,7 @@ from tests.support.oracle.scoring import cosines
 
 pytestmark = pytest.mark.slow
 
+PER = ({"task_domain": 1}, {"objective": 1}, {"agent_id": 2, "task_domain": 3}, {"profile": 1000})
 # Each alone, and each with each other that has other names.
 CONDITIONS: list[dict[str, Any]] = [
     *({"min_score": score} for score in (None, 0.0, 0.45, 1.0)),
@@ -27,6 +28,8 @@ CONDITIONS: list[dict[str, Any]] = [
     *({"where": where} for where in WHERE),
     *({"distinct": bound} for bound in (0.01, 0.3, 0.7, 0.9, 0.999, 1.0)),
     *({"top": top} for top in (1, 4, 1000)),
+    {"success": True},
+    *({"per": per} for per in PER),
     {"include_private": True},
 ]
 
@@ -101,7 +104,8 @@ def assert_exported(
 
 def assert_counted(result: ExportResult, expected: Exported) -> None:
     assert result.exported == len(expected.traces)
-    for name in ("chosen", "private", "dropped_similar", "not_found", "dropped_by_top"):
+    dropped = ("dropped_similar", "dropped_by_per", "dropped_by_top")
+    for name in ("chosen", "private", "not_found", *dropped):
         assert getattr(result, name) == getattr(expected, name), name
 
 

@@ -324,7 +324,8 @@ def test_the_command_takes_every_option(
     sample: RescoreConfig, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     options = ("--min-score", 0.3, "--since", "2026-01-06", "--until", "2026-01-12")
-    more = ("--domain", "code", "--domain", "legal", "--where", "success", "--distinct", 0.9)
+    more = ("--domain", "code", "--domain", "legal", "--where", "n_tools > 0", "--distinct", 0.9)
+    more = (*more, "--success", "--per", "objective=1", "--per", "task_domain=4")
     arguments = ("--warehouse", sample.warehouse, *options, *more, "--include-private")
     command(*arguments, "-o", tmp_path / "a.jsonl", "--json")
     answer = json.loads(capfdbinary.readouterr().out)
@@ -335,8 +336,10 @@ def test_the_command_takes_every_option(
         since="2026-01-06",
         until="2026-01-12",
         domain=("code", "legal"),
-        where="success",
+        success=True,
+        where="n_tools > 0",
         distinct=0.9,
+        per={"objective": 1, "task_domain": 4},
         include_private=True,
     )
     assert answer == {
@@ -346,6 +349,7 @@ def test_the_command_takes_every_option(
         "dropped_similar": expected.dropped_similar,
         "not_found": {},
         "not_found_files": [],
+        "dropped_by_per": expected.dropped_by_per,
         "dropped_by_top": 0,
         "conditions": [
             "score >= 0.3",
@@ -353,13 +357,24 @@ def test_the_command_takes_every_option(
             "since 2026-01-06",
             "until 2026-01-12",
             "success",
+            "n_tools > 0",
         ],
     }
-    assert expected.dropped_similar > 0 < expected.exported
+    assert 0 not in {expected.dropped_similar, expected.dropped_by_per, expected.exported}
     command(*arguments, "-o", "-")
     shown = capfdbinary.readouterr()
     assert shown.out == (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert b" chosen in stdout" in shown.err
+
+
+@pytest.mark.parametrize(
+    "per", ["task_domain", "score=1", "task_domain=0", "task_domain=x", 5, [1]]
+)
+def test_per_is_a_column_and_a_number(per: Any) -> None:
+    with pytest.raises(
+        SettingError, match="per.*must be a column and a number, such as task_domai"
+    ):
+        ExportFilter.checked({"per": per}, str)
 
 
 @pytest.mark.telling

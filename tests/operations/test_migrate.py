@@ -326,6 +326,7 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.process
 def test_a_warehouse_in_a_bucket_is_migrated_there(tmp_path: Path, bucket: str) -> None:
     old, url = unpacked(17, 5, tmp_path), f"{bucket}/team"
     store = store_at(url)

@@ -59,7 +59,7 @@ OTHERWISE = {
     "compare": {"crossed", "output"},
     "crossed": {"crossed", "output"},
     "report": {"output"},
-    "status": {"fail_if_failed"},
+    "status": {"fail_if_failed", "prometheus"},
 }
 OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "top"}}
 WEIGHTS = {"complexity": 1.0, "novelty": 0.0, "tool_diversity": 0.0, "outcome_confidence": 0.0}

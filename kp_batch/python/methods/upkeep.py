@@ -1,5 +1,6 @@
 """The upkeep of a warehouse, and exports."""
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from os import PathLike
 from pathlib import Path
@@ -33,8 +34,10 @@ class UpkeepMethods(Place):
         domain: Several = (),
         since: str | date | None = None,
         until: str | date | None = None,
+        success: bool = False,
         where: str | None = None,
         distinct: float | None = None,
+        per: Mapping[str, int] | Several = (),
         top: int | None = None,
         include_private: bool = False,
     ) -> "ExportResult":
@@ -46,8 +49,11 @@ class UpkeepMethods(Place):
             domain: only these domains; empty: all.
             since: only traces of this day or later, in UTC, such as `"2026-01-31"`.
             until: only traces of this day or earlier.
+            success: only successful traces.
             where: a condition on the view `scores`, in SQL.
             distinct: leave out traces at least this similar to a better one; 1: equal texts.
+            per: only the best ones of each value of a column, such as `{"task_domain": 125}` or
+                `{"objective": 1}`.
             top: only the best ones, at most this many.
             include_private: whether to export private traces, too.
 
@@ -64,8 +70,10 @@ class UpkeepMethods(Place):
             "domain": domain,
             "since": since,
             "until": until,
+            "success": success,
             "where": where,
             "distinct": distinct,
+            "per": per,
             "top": top,
             "include_private": include_private,
         }

@@ -30,6 +30,7 @@ class Exported:
     private: int
     dropped_similar: int
     not_found: Mapping[str, int]
+    dropped_by_per: int
     dropped_by_top: int
 
 
@@ -43,6 +44,7 @@ def exported(
     **conditions: Any,
 ) -> Exported:
     """The export of a state's scores, with these files; the others are those of `ExportFilter`."""
+    per = conditions.pop("per", {})
     if conditions.get("min_score") is None:
         conditions["min_score"] = state.settings.threshold
     chosen = [row for row in state.scores if _is_chosen(row, **conditions)]
@@ -60,18 +62,31 @@ def exported(
     if distinct is not None:
         taken = {row["trace_id"] for row in distinct_ones(rows, distinct)}
         rows = [row for row in rows if row["trace_id"] in taken]
-    if top is not None:
-        written = sorted(rows, key=lambda row: (-row["score"], row["trace_id"]))[:top]
-    else:
-        written = rows
+    distinct_rows = len(rows)
+    if per or top is not None:
+        rows = sorted(rows, key=lambda row: (-row["score"], row["trace_id"]))
+    for column, most in per.items():
+        rows = _first_of_each(rows, {"objective": "objective_hash"}.get(column, column), most)
+    written = rows[:top]
     return Exported(
         traces=[readable[row["trace_id"]] for row in written],
         chosen=len(chosen),
         private=skipped,
-        dropped_similar=len(readable) - len(rows),
+        dropped_similar=len(readable) - distinct_rows,
         not_found=not_found,
+        dropped_by_per=distinct_rows - len(rows),
         dropped_by_top=len(rows) - len(written),
     )
+
+
+def _first_of_each(rows: Iterable[Score], column: str, most: int) -> list[Score]:
+    met: Counter[Any] = Counter()
+    kept: list[Score] = []
+    for row in rows:
+        met[row[column]] += 1
+        if met[row[column]] <= most:
+            kept.append(row)
+    return kept
 
 
 def _is_chosen(row: Score, **conditions: Any) -> bool:
@@ -80,6 +95,7 @@ def _is_chosen(row: Score, **conditions: Any) -> bool:
         "domain": lambda domains: row["task_domain"] in domains,
         "since": lambda day: str(day_of(row["created_at"])) >= day,
         "until": lambda day: str(day_of(row["created_at"])) <= day,
+        "success": lambda _: row["success"],
         "where": lambda sql: WHERE[sql](row),
         "ids": lambda ids: row["trace_id"] in ids,
     }
