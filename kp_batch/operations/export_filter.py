@@ -1,7 +1,7 @@
 """Which traces an export chooses: the options of `export`, and its keywords in Python."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any, Self
 
@@ -33,7 +33,8 @@ def _parse_per(value: Any) -> Any:
     """Return a mapping, one text or several as texts such as task_domain=125."""
     if isinstance(value, Mapping):
         return tuple(f"{column}={most}" for column, most in value.items())
-    texts = value if isinstance(value, list | tuple) else (value,)
+    is_one = isinstance(value, str) or not isinstance(value, Iterable)
+    texts: tuple[Any, ...] = (value,) if is_one else (*value,)
     for text in texts:
         found = _PER.fullmatch(str(text))
         if not (found and found[1] in PER_COLUMNS):
