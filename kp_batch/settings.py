@@ -283,6 +283,11 @@ class SettingsTable(SettingsModel):
         default=True,
         description="Show texts of traces in the report; compare and explain always do.",
     )
+    reject_text: bool = Field(
+        default=True,
+        description="Keep the JSON of rejected rows, and quote its values in their messages; this "
+        "applies to newly read rows.",
+    )
 
 
 class Settings(SettingsTable):

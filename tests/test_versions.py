@@ -151,7 +151,7 @@ def store_of_imports(_: Path) -> Any:
 
 
 STORED: Mapping[str, tuple[Callable[[Path], Any], int, str]] = {
-    "FORMAT_VERSION": (warehouse_format, FORMAT_VERSION, "20 98fdee5733b8f5a2b8fec8a96f5af9f5"),
+    "FORMAT_VERSION": (warehouse_format, FORMAT_VERSION, "20 c3304d1a92c94d785394f7fdbd3db23e"),
     "ENCODER_VERSION": (vectors_of_hashing, ENCODER_VERSION, "1 7893149c7fc931e825a355d79893d736"),
     "REPLAY_VERSION": (replayed, REPLAY_VERSION, "1 33d6dfd414ff19786b562e96a1d1be92"),
     "SCORING_VERSION": (scored, SCORING_VERSION, "1 c4a9622fcc7123d0c48075e49a25a1d9"),

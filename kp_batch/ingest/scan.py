@@ -397,7 +397,8 @@ def _staged(run: Run, contents: Sequence[NewContent], executor: Executor) -> lis
     forgotten = run.snapshot.files("forgotten")
     archive = [in_full(name) for name in run.config.archive]
     parts = _cut(contents, lambda content: _size(content.sources[0]))
-    staged = executor.map(stage_contents, parts, archive, forgotten, run.staging)
+    shared = (archive, forgotten, run.staging, run.config.reject_text)
+    staged = executor.map(stage_contents, parts, *shared)
     return _shown("reading", parts, staged)
 
 

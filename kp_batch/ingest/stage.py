@@ -87,6 +87,7 @@ def stage_contents(
     archive: Sequence[str],
     forgotten: Sequence[Path],
     staging: Staging,
+    reject_text: bool,  # noqa: FBT001 (the executor passes it)
 ) -> StagedPart:
     """Stage the rows of some contents: small ones together, a large one by itself.
 
@@ -97,9 +98,10 @@ def stage_contents(
         archive: see `discover`; local names must be absolute.
         forgotten: files of the table `forgotten`, whose ids are left out.
         staging: the run's files.
+        reject_text: whether rejected rows keep their JSON.
     """
     with staged_rows(staging, f"part-{part[0].file_id}") as together:
-        contents = _Contents(archive, _forgotten_hashes(forgotten), staging, together)
+        contents = _Contents(archive, _forgotten_hashes(forgotten), staging, together, reject_text)
         files = {content: content.sources[-1] for content in part}
         counts = read_with_retries("stage", files, contents.stage)
     staged = [together, *contents.alone]
@@ -118,6 +120,7 @@ class _Contents:
     forgotten: Hashes  # hashes of ids to leave out
     staging: Staging
     together: StagedRows  # rows of small contents
+    reject_text: bool  # whether rejected rows keep their JSON
     alone: list[StagedRows] = field(default_factory=list[StagedRows])  # one per large content
 
     def stage(self, content: NewContent) -> int:
@@ -159,7 +162,12 @@ class _Contents:
         def is_outside_alone() -> bool:
             return all(is_outside(self.archive, source.path) for source in content.sources)
 
-        for batch in read_rows_with_raw(source, is_outside_alone):
+        batches = (
+            read_rows_with_raw(source, is_outside_alone)
+            if self.reject_text
+            else (rows.with_columns(raw=pl.lit(None, pl.String)) for rows in read_rows(source))
+        )
+        for batch in batches:
             rows = batch.with_columns(file_id=pl.lit(content.file_id))
             if len(self.forgotten):
                 ids = rows.select(id_hash().fill_null("")).to_series()

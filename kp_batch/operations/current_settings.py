@@ -12,6 +12,7 @@ from kp_batch.project import ProjectFile
 from kp_batch.rendering import Head, Part, Row, Table
 from kp_batch.text import one_line, padded, printable, shortened, width
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.kept_settings import complete
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.reasons import dated, in_words, weights_by_date
 
@@ -54,7 +55,7 @@ def settings(warehouse: Path, project: ProjectFile | None = None) -> CurrentSett
             f"{shown(warehouse)} has no successful run yet; the first one sets its settings: "
             "kp-batch run ARCHIVE"
         )
-    runs = [(run_id, _flat(json.loads(values))) for run_id, values in rows]
+    runs = [(run_id, _flat(complete(json.loads(values)))) for run_id, values in rows]
 
     def setter(name: str, value: Any) -> str | None:
         """Return the first of the runs that have had this value ever since."""

@@ -137,13 +137,13 @@ class ReportData:
     def no_trend(self) -> str | None:
         """Why scores changed since the previous run, other than by traces; None if they did not.
 
-        Some settings change no score: the threshold, texts in the report, audits, and weights that
+        Some settings change no score: the threshold, texts, audits, and weights that
         no score has. Without an encoder the cache changes none, and without a model the precision.
         """
         runs = [run for run in (self.before, self.run) if run]
         profiles = {profile_name(name) for run in runs for name in run.fingerprints["profile_id"]}
         embedders = {run.settings["embedder"] for run in runs}
-        idle = {"threshold", "trace_text", "audit"}
+        idle = {"threshold", "trace_text", "reject_text", "audit"}
         idle |= {"precision"} if embedders <= {"hashing", "none"} else set()
         idle |= {"cache_size", "ttl", "cache_by"} if embedders == {"none"} else set()
         moving = (

@@ -16,6 +16,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
+from kp_batch.warehouse.kept_settings import complete
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest
 from kp_batch.warehouse.run_record import last_done
@@ -76,7 +77,7 @@ class Run:
     @property
     def keeps_settings(self) -> bool:
         """Whether its settings are the published ones."""
-        return self.config.settings == self.published.settings
+        return self.config.settings == complete(self.published.settings)
 
     @property
     def regroups(self) -> bool:

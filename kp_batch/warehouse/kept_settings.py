@@ -34,9 +34,18 @@ KEPT: Mapping[str, Callable[[Any], bool]] = {
     "cache_by": is_text,
     "threshold": SHARE.allows,
     "trace_text": is_flag,
+    "reject_text": is_flag,
     "profiles": _are_profiles,
     "audits": _are_audits,
 }
+
+# What a warehouse means that lacks a setting, because it is older than the setting.
+_ADDED: Mapping[str, Any] = {"reject_text": True}
+
+
+def complete(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of a warehouse, with those that it is too old to have."""
+    return {**_ADDED, **settings} if settings else settings
 
 
 def wrong_setting(settings: Any) -> str | None:

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from kp_batch.text import count_of
+from kp_batch.warehouse.kept_settings import complete
 
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting whose changes are listed by profile
@@ -63,6 +64,7 @@ def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
     Both arguments have JSON values by the names of the settings. A new warehouse has no settings,
     and so no differences.
     """
+    old, new = complete(old), complete(new)
     for name in new if old else ():
         if name == _WEIGHTS:
             yield from _weight_changes(old[name], new[name])

@@ -22,6 +22,7 @@ SETTINGS: Mapping[str, Any] = {
     "embedder": "minilm",
     "threshold": 0.75,
     "trace_text": True,
+    "reject_text": True,
     "audits": {},
 }
 FINGERPRINTS = {
