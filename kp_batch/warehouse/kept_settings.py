@@ -44,8 +44,12 @@ _ADDED: Mapping[str, Any] = {"reject_text": True}
 
 
 def complete(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of a warehouse, with those that it is too old to have."""
-    return {**_ADDED, **settings} if settings else settings
+    """Return the settings of a warehouse, with those that it is too old to have.
+
+    Before the first run there are none.
+    """
+    lacking = _ADDED.keys() - settings.keys() if settings else ()
+    return {**settings, **{name: _ADDED[name] for name in lacking}}
 
 
 def wrong_setting(settings: Any) -> str | None:

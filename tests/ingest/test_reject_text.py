@@ -80,9 +80,7 @@ def test_a_warehouse_that_is_older_than_the_setting_has_its_default(tmp_path: Pa
     assert "reject_text" not in published(tmp_path / "warehouse").settings
     assert rescore_archive(settings_of(tmp_path)).status == "nothing_to_do"
     assert effective_config(settings_of(tmp_path)).reject_text
-    [row] = [
-        row for row in current_settings(tmp_path / "warehouse") if row["name"] == "reject_text"
-    ]
+    rows = {row["name"]: row for row in current_settings(tmp_path / "warehouse")}
     assert rows["reject_text"]["value"] is True
     run = rescore_archive(settings_of(tmp_path, reject_text=False))
     assert (run.status, run.counts.rescored) == ("done", 0)

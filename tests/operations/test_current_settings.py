@@ -196,7 +196,10 @@ def test_what_may_be_a_mistake_is_asked_about_by_the_run_that_brings_it(
         "no trace has the domain cutsomer_service; did you mean customer_service?",
         "no trace has the domain legal, though a profile has this name; check its spelling",
     ]
-    assert "traces are dated in the future: 1 partition: 2999-01-01; once scored" in caplog.text
+    assert (
+        "traces are dated in the future: 1 partition: 2999-01-01; to list them once they are scored"
+        in caplog.text
+    )
     caplog.clear()
     rescored(done, threshold=0.3)
     assert "no trace has" not in caplog.text
