@@ -204,7 +204,7 @@ NIGHTS: dict[str, list[Night]] = {
             ),
         ),
         AGAIN,
-        Night(lambda folder: write(folder, "b", "x1"), ("1 published trace is removed, which",)),
+        Night(lambda folder: write(folder, "b", "x1"), ("1 published trace is removed, because",)),
         AGAIN,
     ],
     "a row that is rejected now": [
@@ -229,8 +229,8 @@ NIGHTS: dict[str, list[Night]] = {
                 (folder / "archive" / "c.jsonl").unlink(),
             ),
             (
-                "1 published trace is removed, which",
-                "1 published trace is removed, with the file",
+                "1 published trace is removed, because",
+                "1 published trace is removed because of --prune",
             ),
             PRUNE,
         ),
