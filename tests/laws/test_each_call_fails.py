@@ -199,3 +199,14 @@ def test_a_run_whose_staged_table_is_half_written_has_its_row_in_runs(tmp_path: 
         with failing_calls(folder, 1 + names.index(True)):
             assert "no row in runs" not in invoke(*trial.words).stderr
     assert [run.status for run in published(folder / "warehouse").runs()] == ["done", "failed"]
+
+
+def test_a_machine_whose_first_command_fails_does_not_wait_for_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    with own_places(folder), bucket_in_memory() as bucket:
+        trial = _in_bucket("run", folder, bucket)
+        trial.back()
+        with failing_requests(4, for_good=True) as calls:  # after it has left its notice
+            assert invoke(*trial.words).returncode == 1
+        assert "kp.lock" in calls.made[1][1]
+        assert invoke(*trial.words).returncode == 0

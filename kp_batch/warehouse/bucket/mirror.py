@@ -430,6 +430,8 @@ def bucket_session(folder: Path, export: Callable[[], None]) -> Generator[None]:
     if mirror is None:
         yield
         return
+    if not mirror.record.known:
+        mirror.record.save()  # so that after a failure this copy knows its own notice
     with noticed(mirror.store, mirror.record.copy_id):
         mirror.pull()
         began, _OPEN[folder] = mirror.etag, mirror
