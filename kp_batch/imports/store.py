@@ -32,6 +32,7 @@ _UPGRADES = {  # by the version that each changes
     1: (
         "ALTER TABLE state RENAME COLUMN closed TO unreadable_folders",
         "ALTER TABLE files RENAME COLUMN sniffed TO probed",
+        "PRAGMA user_version = 2",
     )
 }
 LOCK_TIMEOUT_S = 60.0  # to wait for the transaction of another process
@@ -264,7 +265,6 @@ def _upgrade(store: RecordStore) -> int:
         while (version := _version(store.connection)) in _UPGRADES:  # another process may have
             for change in _UPGRADES[version]:
                 store.connection.execute(change)
-            store.connection.execute(f"PRAGMA user_version = {version + 1}")
         return version
 
 

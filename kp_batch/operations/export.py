@@ -184,8 +184,10 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
             rows = _best_per(connection, rows, selected, wanted.most_per)
         remaining = _count(connection, rows)
         best_first = wanted.per or wanted.top is not None
-        order = SQL("score DESC, trace_id" if best_first else "created_at, trace_id")
-        query = statement("FROM $rows ORDER BY $order", rows=rows, order=order)
+        if best_first:
+            query = statement("FROM $rows ORDER BY score DESC, trace_id", rows=rows)
+        else:
+            query = statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
         if wanted.top is not None:
             query = statement("$query LIMIT $top", query=query, top=wanted.top)
         form.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
