@@ -194,6 +194,7 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
 def test_a_writer_whom_nobody_heeds_publishes_over_no_vacuum(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    second.run(archive, cache_size=9)  # so that there is an earlier run to remove
     monkeypatch.setattr(lock, "NOTICE_TTL_S", -1)  # as if it slept
     with first.here() as folder:
         config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
@@ -201,7 +202,7 @@ def test_a_writer_whom_nobody_heeds_publishes_over_no_vacuum(
         with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
             with second.here() as other:
                 refresh(other)
-                vacuum(other, timedelta(0), datetime.now(UTC))  # finds nothing to remove
+                assert vacuum(other, timedelta(0), datetime.now(UTC)).lost
             rescore_archive(settings)
     assert second.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.75",)]
 
