@@ -191,7 +191,7 @@ NIGHTS = [
     row(lose_archive, "1 could_not_begin no_archive", "'archive'", telling=True),
     row(lose_half, "1 refused max_gone", "2 of 3 files are gone", "b.jsonl", "--max-gone 2"),
     row(cut_new, UNREADABLE, *LESS, "c.jsonl is cut: it ends within"),
-    row(cut, UNREADABLE, *LESS, "b.jsonl is cut: it ends", "which stay"),
+    row(cut, UNREADABLE, *LESS, "b.jsonl is cut: it ends", "these stay published"),
     row(cut, "0 done", "b.jsonl is cut", options=("--max-unreadable", 1)),
     row(cut_parquet, UNREADABLE, *LESS, "p.parquet is unreadable: "),
     row(lose_one, "0 done", "1 published trace is removed", "b-19 of ", "b.jsonl", changes=True),
