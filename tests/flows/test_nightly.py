@@ -111,7 +111,7 @@ def test_an_import_that_a_limit_fails_ends_the_flow(
     limited = ImportConfig.read({**import_settings, "max_refused": 0, "max_unreadable": 0}, 1)
     with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
         flows.import_new.fn(limited)
-    with pytest.raises(KpBatchError, match="have faults: --max-refused: a limit is"):
+    with pytest.raises(KpBatchError, match="have faults: --max-refused: a limit must be"):
         ImportConfig.read({**import_settings, "max_refused": "few"}, 1)
 
 

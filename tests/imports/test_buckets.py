@@ -137,7 +137,7 @@ def test_a_store_that_is_too_large_for_one_write_is_refused_by_name(
     before = bucket_files(url)
     late(nights)
     monkeypatch.setattr("kp_batch.storage.store.MAX_PUT_BYTES", 10_000)
-    with pytest.raises(StorageError, match=r"_import/records.sqlite would have .* in one write"):
+    with pytest.raises(StorageError, match=r"_import/records.sqlite would take .* in one write"):
         import_spans(nights, url)
     assert bucket_files(url) == before
     monkeypatch.undo()

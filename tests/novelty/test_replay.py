@@ -477,7 +477,7 @@ TIMES = np.array([0, 1])
 @pytest.mark.parametrize(
     ("vectors", "times", "sentence"),
     [
-        (ONE, TIMES[::-1], "times are ascending"),
+        (ONE, TIMES[::-1], "times must ascend"),
         (ONE * np.float32([[1], [1.001]]), TIMES, "row 1 is neither a unit nor a zero vector"),
         (ONE * np.float32(100), TIMES, "row 0 is neither"),
         (np.full((2, 1), np.nan, np.float32), TIMES, "row 0 is neither"),
@@ -510,7 +510,7 @@ def test_times_of_any_unit_are_those_of_microseconds(unit: str) -> None:
 def test_whole_numbers_of_any_type_are_microseconds(dtype: type[np.integer]) -> None:
     vectors, times = np.ones((3, 1), np.float32), np.array([5, 6, 7], dtype)
     assert replay(vectors, times, ttl=2 * MICROSECOND).cached_vectors.tolist() == [0, 1, 1]
-    with pytest.raises(ValueError, match="ascending"):
+    with pytest.raises(ValueError, match="ascend"):
         replay(vectors, times[::-1])
 
 

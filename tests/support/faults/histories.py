@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,6 +127,12 @@ def two_nights(folder: Path, warehouse: str) -> None:
     _done_by(_run(warehouse, folder))
 
 
+def two_old_nights(folder: Path, warehouse: str) -> None:
+    """The same, longer ago than a second, so that a vacuum with --keep 1s takes both as old."""
+    two_nights(folder, warehouse)
+    time.sleep(1.1)
+
+
 def old_warehouse(folder: Path, warehouse: str) -> None:
     """A warehouse that an earlier version made."""
     old = unpacked(17, 4, folder / "kept")
@@ -183,7 +190,7 @@ HISTORIES = {
         warehouse_state,
     ),
     "vacuum": History(
-        two_nights,
+        two_old_nights,
         lambda warehouse, _: ["vacuum", "--keep", "1s", "--warehouse", warehouse],
         warehouse_state,
     ),
