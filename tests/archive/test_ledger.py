@@ -347,8 +347,8 @@ def test_another_encoder_is_refused_where_texts_are_in_files_that_are_gone(first
     first.run()
     (first.archive / "b.jsonl").unlink()
     told = (
-        r"^settings changed: embedder none to hashing; traces of 1 file that is gone, .* have no vectors of "
-        r"the encoder .*; go back with --embedder none, restore what is missing, or remove"
+        r"^settings changed: embedder none to hashing; traces of 1 file that is gone, .* have no "
+        r"vectors of the encoder .*; go back with --embedder none, restore what is missing, or remove"
     )
     with pytest.raises(NoTextsError, match=told):
         first.run(embedder="hashing")
