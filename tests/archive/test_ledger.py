@@ -348,7 +348,7 @@ def test_another_encoder_is_refused_where_texts_are_in_files_that_are_gone(first
     (first.archive / "b.jsonl").unlink()
     told = (
         r"^settings changed: embedder none to hashing; traces of 1 file that is gone, .* have no "
-        r"vectors of the encoder .*; go back with --embedder none, restore what is missing, or remove"
+        r"vectors of the encoder .*; go back with --embedder none, restore what is missing"
     )
     with pytest.raises(NoTextsError, match=told):
         first.run(embedder="hashing")

@@ -53,7 +53,7 @@ def test_a_replay_that_fits_into_no_memory_does_not_begin(
 ) -> None:
     there_is(monkeypatch, memory=NEEDED - 1)
     with pytest.raises(
-        ResourceError, match=r"of 40 traces in memory .* 537.0 MB .* a smaller cache"
+        ResourceError, match=r"the vectors of 40 traces need .* 537.0 MB .* a smaller cache"
     ):
         rescore()
     published = require_manifest(tmp_path / "warehouse")
@@ -88,7 +88,7 @@ def test_vectors_and_scores_that_fit_onto_no_disk_are_not_made(
 ) -> None:
     written = TRACES * (384 * 4 + 415)
     there_is(monkeypatch, disk=written - 1)
-    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* has 0.1 MB left"):
+    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* has only 0.1 MB left"):
         rescore()
     there_is(monkeypatch, disk=written)
     assert rescore().counts.embedded == TRACES
