@@ -88,7 +88,7 @@ def test_vectors_and_scores_that_fit_onto_no_disk_are_not_made(
 ) -> None:
     written = TRACES * (384 * 4 + 415)
     there_is(monkeypatch, disk=written - 1)
-    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* has only 0.1 MB left"):
+    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* only 0.1 MB left"):
         rescore()
     there_is(monkeypatch, disk=written)
     assert rescore().counts.embedded == TRACES
