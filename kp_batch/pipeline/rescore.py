@@ -180,7 +180,7 @@ def _remove_old(config: RescoreConfig) -> VacuumResult | None:
     if config.keep is None or Layout(config.warehouse).forgetting.exists():
         return None
     try:
-        return vacuum(config.warehouse, config.keep, datetime.now(UTC))
+        return vacuum(config.warehouse, config.keep, datetime.now(UTC), if_needed=True)
     except (Exception, PanicException) as error:  # noqa: BLE001 (the run is published)
         _warn_of_old(error)
         return None

@@ -80,17 +80,21 @@ class FactsRewrite:
 
 
 def vacuum(
-    warehouse: Path, keep: timedelta, now: datetime, *, dry_run: bool = False
+    warehouse: Path,
+    keep: timedelta,
+    now: datetime,
+    *,
+    dry_run: bool = False,
+    if_needed: bool = False,
 ) -> VacuumResult:
-    """Remove what neither the published state nor any recent run needs.
-
-    If there is nothing to remove, it publishes nothing, and merges no small files.
+    """Remove what neither the published state nor any recent run needs, and merge small files.
 
     Args:
         warehouse: the folder of the tables.
         keep: runs that ended within this time stay readable with --as-of.
         now: the time.
         dry_run: only report what would be removed.
+        if_needed: publish and merge nothing unless there is anything to remove.
 
     Raises:
         WarehouseError: there is no warehouse, a forget did not finish, or a run is writing.
@@ -99,10 +103,11 @@ def vacuum(
     if dry_run:
         check_links(warehouse)
         plan = _plan(warehouse, now - keep)
-        return plan.result(_count_mergeable(plan) if plan.removes_anything else 0)
+        return plan.result(_count_mergeable(plan))
     with writing(warehouse, wait=False):
         plan = _plan(warehouse, now - keep)
-        return plan.result(_carry_out(plan) if plan.removes_anything else 0)
+        is_due = plan.removes_anything or not if_needed
+        return plan.result(_carry_out(plan) if is_due else 0)
 
 
 @dataclass(frozen=True)
