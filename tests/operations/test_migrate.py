@@ -147,6 +147,18 @@ def test_each_run_that_could_be_read_still_can(tmp_path: Path, version: int, sta
         assert max(runs) == run_id
 
 
+def test_format_18_differs_from_17_in_what_the_manifest_has_besides(tmp_path: Path) -> None:
+    warehouse = unpacked(17, 5, tmp_path)
+    old = manifest_of(warehouse)
+    counts = {"traces": 2, "exact_repeats": 1, "near_repeats": 0}
+    (warehouse / "manifest.json").write_text(
+        json.dumps({**old, "format_version": 18, "redundancy": counts})
+    )
+    before = old_tables(warehouse, old["tables"])["scores"]
+    assert migrate(warehouse).from_format == 18
+    assert same(published(warehouse).scan("scores").collect(), before)
+
+
 # --- what follows ---
 
 
