@@ -138,13 +138,8 @@ Duration = Annotated[
     _json_of("string"),
     Metavar("DURATION"),
 ]
-Keep = Annotated[
-    timedelta | None,
-    BeforeValidator(_parse_keep),
-    PlainSerializer(format_duration, return_type=str),
-    _json_of("string"),
-    Metavar("DURATION"),
-]
+# The validator that stands last is called first.
+Keep = Annotated[Duration, BeforeValidator(_parse_keep)]
 CacheBy = Annotated[
     tuple[str, ...],
     _parse_text(parse_cache_by),

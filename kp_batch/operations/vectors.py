@@ -5,13 +5,13 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.embedding.vector_store import VectorStore, read_vectors
+from kp_batch.embedding.vector_store import read_vectors
 from kp_batch.errors import KpBatchError
+from kp_batch.operations.warehouse_cache import vector_places
 from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
 from kp_batch.text import count_of, printable
-from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
+from kp_batch.warehouse.open_snapshot import open_published
 
 _COLUMNS = ("trace_id", "encoder_id", "text_hash", "created_at")
 
@@ -37,12 +37,13 @@ def vectors_of_traces(warehouse: Path, ids: Sequence[str] | None = None) -> pl.D
         encoder_ids = rows.get_column("encoder_id").unique().to_list()
         if NO_FINGERPRINT in encoder_ids:
             raise without_encoder(warehouse, "there are no vectors")
-        vectors = [_read(snapshot, rows, encoder_id) for encoder_id in encoder_ids]
-        columns = ["trace_id", "encoder_id"]
-        if not vectors:
-            return rows.select(columns).with_columns(vector=pl.lit(None, pl.Array(pl.Float32, 0)))
-        [vector] = vectors  # a run gives all scores the same encoder
-        return rows.select(*columns, pl.Series("vector", vector))
+        columns = rows.select("trace_id", "encoder_id")
+        if not encoder_ids:
+            return columns.with_columns(vector=pl.lit(None, pl.Array(pl.Float32, 0)))
+        [encoder_id] = encoder_ids  # a run gives all scores the same encoder
+        folder = Layout(warehouse).vectors(encoder_id)
+        vectors = read_vectors(folder, vector_places(snapshot, encoder_id, rows))
+        return columns.with_columns(vector=pl.Series(vectors))
 
 
 def _rows_of(scores: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
@@ -55,14 +56,3 @@ def _rows_of(scores: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
             "leave out what is not in scores"
         )
     return rows
-
-
-def _read(snapshot: OpenSnapshot, rows: pl.DataFrame, encoder_id: str) -> Float32s:
-    """Read the vectors of rows: float32, shape (rows, dimensions)."""
-    folder = Layout(snapshot.warehouse).vectors(encoder_id)
-    places = snapshot.staging.folder / "places.parquet"
-    wanted = rows.select("text_hash").with_row_index("position")
-    snapshot.connection.register("wanted", wanted.to_arrow())
-    VectorStore(folder, snapshot.connection).write_places("wanted", places)
-    snapshot.connection.unregister("wanted")
-    return read_vectors(folder, pl.read_parquet(places, glob=False))

@@ -209,13 +209,20 @@ def stored_vectors(
 ) -> dict[str, Float32s]:
     """Return the stored vectors of some texts, by hash."""
     folder = Layout(snapshot.warehouse).vectors(encoder_id)
+    wanted = pl.DataFrame({"text_hash": text_hashes}).unique()
+    stored = wanted.hstack(vector_places(snapshot, encoder_id, wanted)).drop_nulls("chunk")
+    return dict(zip(stored.get_column("text_hash"), read_vectors(folder, stored), strict=True))
+
+
+def vector_places(snapshot: OpenSnapshot, encoder_id: str, wanted: pl.DataFrame) -> pl.DataFrame:
+    """Return the place of each row's vector, by its `text_hash`; null where none is stored."""
+    folder = Layout(snapshot.warehouse).vectors(encoder_id)
     path = snapshot.staging.folder / "stored.parquet"
-    wanted = pl.DataFrame({"text_hash": text_hashes}).unique().with_row_index("position")
-    snapshot.connection.register("wanted", wanted.to_arrow())
+    rows = wanted.select("text_hash").with_row_index("position")
+    snapshot.connection.register("wanted", rows.to_arrow())
     VectorStore(folder, snapshot.connection).write_places("wanted", path)
     snapshot.connection.unregister("wanted")
-    stored = wanted.hstack(pl.read_parquet(path, glob=False)).drop_nulls("chunk")
-    return dict(zip(stored.get_column("text_hash"), read_vectors(folder, stored), strict=True))
+    return pl.read_parquet(path, glob=False)
 
 
 def vectors_of(snapshot: OpenSnapshot, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:

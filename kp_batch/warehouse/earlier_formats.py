@@ -8,6 +8,7 @@ names of some columns, settings and counts. See `operations.migrate`.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -104,7 +105,7 @@ class EarlierWarehouse:
                 code="damaged",
             ) from error
 
-    @property
+    @cached_property  # it looks for every file
     def readable(self) -> Sequence[Published]:
         """What the last runs published, as far back as all files exist."""
         newest_first = reversed([*self.runs.values()])
