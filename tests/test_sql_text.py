@@ -30,7 +30,7 @@ _SHOWN = "kp-batch sql"  # a command that users are shown
 _SHOWS = ("report/finding.py", "report/kinds/")  # queries that users are shown, and none is run
 _ALLOWED = {
     ("operations/ask.py", "SQL"),  # a condition, which the caller writes
-    ("operations/export.py", "SQL"),  # what DuckDB tells of a relation, as SQL
+    ("exports/choosing.py", "SQL"),  # what DuckDB tells of a relation, as SQL
     ("warehouse/catalog.py", "sub"),  # of a file of SQL, by what is in another
     ("warehouse/catalog.py", "SQL"),  # what DuckDB makes of one SELECT
     ("warehouse/snapshot.py", "SQL"),  # a type of a fixed list

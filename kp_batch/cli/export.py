@@ -27,22 +27,21 @@ from kp_batch.log import echo, user_err, user_out, writing_to
 from kp_batch.text import Terminal, count_of, printable
 
 if TYPE_CHECKING:
-    from kp_batch.operations.export import ExportResult
-    from kp_batch.operations.export_filter import ExportFilter
+    from kp_batch.exports.export import ExportResult
+    from kp_batch.exports.export_options import ExportOptions
 
 _STDOUT = "-"
 _STREAM = re.compile("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])")
 _LINKS = 40  # the most links to follow, as in Linux
-_ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
 
 
-def _conditions() -> "type[ExportFilter]":
-    from kp_batch.operations.export_filter import ExportFilter
+def _options() -> "type[ExportOptions]":
+    from kp_batch.exports.export_options import ExportOptions
 
-    return ExportFilter
+    return ExportOptions
 
 
-@kp_batch.command(cls=TableCommand, table=_conditions, completions={"domain": complete_domains})
+@kp_batch.command(cls=TableCommand, table=_options, completions={"domain": complete_domains})
 @warehouse_option
 @click.option(
     "-o",
@@ -52,7 +51,7 @@ def _conditions() -> "type[ExportFilter]":
     help="FILE.jsonl, FILE.parquet, or - for JSONL on stdout.",
 )
 @json_option
-def export(warehouse: Path, output: str, *, as_json: bool, **conditions: Any) -> None:
+def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> None:
     """Write traces with their scores.
 
     By default, these are the traces at or above the threshold, read again from the archive. Private
@@ -60,15 +59,17 @@ def export(warehouse: Path, output: str, *, as_json: bool, **conditions: Any) ->
     """
     if as_json and output == _STDOUT:
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
-    ending = ending_of(output, _ENDINGS)
-    from kp_batch.operations.export import FORMATS, check_output, refuse_empty
-    from kp_batch.operations.export import export as export_traces
+    options = _options().checked(given(values), error=FaultySettingsError)
+    from kp_batch.exports.export import export as export_traces
+    from kp_batch.exports.export import refuse_empty
+    from kp_batch.exports.formats import FORMATS
+    from kp_batch.exports.output import check_output
 
-    wanted = _conditions().checked(given(conditions), error=FaultySettingsError)
+    ending = ending_of(output, tuple(FORMATS[options.format].files))
     if output != _STDOUT:
         check_output(warehouse, Path(output).absolute())
-    with output_file(output, private=wanted.include_private) as file:
-        exported = export_traces(warehouse, wanted, FORMATS[ending], file)
+    with output_file(output, private=options.include_private) as file:
+        exported = export_traces(warehouse, options, file, ending=ending)
         # stdout may be the export itself.
         text = json_line(exported) if as_json else exported_text(exported, output)
         echo(text, err=output == _STDOUT)
@@ -83,15 +84,21 @@ def exported_text(result: "ExportResult", output: str) -> str:
         ("not in per", result.dropped_by_per),
         ("not in top", result.dropped_by_top),
         *result.not_found.items(),
+        *result.not_written.items(),
     ]
     where = "stdout" if output == "-" else printable(output)
     lines = [
         f"{count_of(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
-        *(f"  chosen by  {printable(condition)}" for condition in result.conditions),
+        *(_condition_text(*condition) for condition in result.conditions.items()),
         *(f"  {reason:<10} {count_of(count, 'trace')}" for reason, count in skipped if count),
         *(f"  see        {printable(file)}" for file in result.not_found_files),
     ]
     return "\n".join(lines)
+
+
+def _condition_text(words: str, left_out: int) -> str:
+    leaves_out = f"; leaves out {left_out:,}" if left_out else ""
+    return f"  chosen by  {printable(words)}{leaves_out}"
 
 
 def ending_of(output: str, endings: Sequence[str]) -> str:

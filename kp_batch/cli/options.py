@@ -327,11 +327,13 @@ class TableCommand(click.Command):
         """Return its own parameters, with the others before --json and --help."""
         own = super().get_params(ctx)
         table = self._table()
-        others = [
-            _option(table, name, [_named(name)], shell_complete=self._completions.get(name))
-            for name in table.model_fields
-        ]
+        others = [self._option_of(table, name) for name in table.model_fields]
         return [*own[:-2], *others, *own[-2:]]
+
+    def _option_of(self, table: "type[SettingsModel]", name: str) -> click.Option:
+        default, complete = table.model_fields[name].default, self._completions.get(name)
+        shown = {"default": default, "show_default": True} if isinstance(default, str) else {}
+        return _option(table, name, [_named(name)], shell_complete=complete, **shown)
 
 
 @cache

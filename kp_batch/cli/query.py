@@ -299,7 +299,7 @@ def compare(  # noqa: PLR0913 (each is an option)
 @contextmanager
 def _frame_file(warehouse: Path, output: str) -> Generator["Callable[[pl.DataFrame], None]"]:
     """Yield a function that writes a frame into a file, which appears once the context ends."""
-    from kp_batch.operations.export import check_output
+    from kp_batch.exports.output import check_output
 
     ending = ending_of(output, (".jsonl", ".parquet", ".csv"))
     if output != "-":

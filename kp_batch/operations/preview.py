@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
+from kp_batch.exports.output import archive_with, is_in_warehouse
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.compare import (
@@ -19,7 +20,6 @@ from kp_batch.operations.compare import (
     compare_tables,
     comparison_parts,
 )
-from kp_batch.operations.export import archive_with, is_in_warehouse
 from kp_batch.pipeline.audit import check_audits
 from kp_batch.pipeline.rescore import OpenRun, carry_out, opened_warehouse
 from kp_batch.planning.explain_plan import PlanDescription, describe

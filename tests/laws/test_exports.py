@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kp_batch.operations.export import FORMATS, ExportResult, export
-from kp_batch.operations.export_filter import ExportFilter
+from kp_batch.exports.export import ExportResult, export
+from kp_batch.exports.export_options import ExportOptions
 from tests.support.oracle.exports import WHERE, Exported, exported
 from tests.support.oracle.history import History
 from tests.support.oracle.scoring import cosines
@@ -87,7 +87,7 @@ def assert_exported(
     own, of_oracle = dict(choice), dict(choice)
     if ids:
         own["where"], of_oracle["ids"] = f"trace_id IN {ids}", ids
-    result = export(history.warehouse, ExportFilter(**own), FORMATS[".jsonl"], path)
+    result = export(history.warehouse, ExportOptions(**own), path, ending=".jsonl")
     expected = exported(history.last, history.present(), **of_oracle)
     assert_counted(result, expected)
     rows = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -104,6 +104,7 @@ def assert_exported(
 
 def assert_counted(result: ExportResult, expected: Exported) -> None:
     assert result.exported == len(expected.traces)
+    assert [*result.conditions.values()] == expected.conditions
     dropped = ("dropped_similar", "dropped_by_per", "dropped_by_top")
     for name in ("chosen", "private", "not_found", *dropped):
         assert getattr(result, name) == getattr(expected, name), name
@@ -114,7 +115,7 @@ def test_a_parquet_file_has_the_same_traces(history: History, tmp_path: Path) ->
     for wanted in ({}, {"distinct": 0.7}, {"top": 5}, {"include_private": True, "distinct": 1.0}):
         choice = {"min_score": 0.0, **wanted}
         path = tmp_path / "a.parquet"
-        export(history.warehouse, ExportFilter(**choice), FORMATS[".parquet"], path)
+        export(history.warehouse, ExportOptions(**choice), path, ending=".parquet")
         expected = exported(history.last, history.present(), **choice)
         ids = pq.read_table(path).column("id").to_pylist()
         assert ids == [trace["id"] for trace in expected.traces]

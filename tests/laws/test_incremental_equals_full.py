@@ -28,10 +28,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, BusyError
+from kp_batch.exports.export import export
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.ingest import scan
 from kp_batch.operations.explain import explain
-from kp_batch.operations.export import FORMATS, export
-from kp_batch.operations.export_filter import ExportFilter
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.verify import verify
@@ -512,10 +512,10 @@ class ChangingArchive(RuleBasedStateMachine):
         assert (bool(result.wrong), result.sampled) == (is_unchecked, len(count.accepted))
         assert result.checked == len(readable)
         wanted, output = (
-            ExportFilter(min_score=0, include_private=True),
+            ExportOptions(min_score=0, include_private=True),
             self.folder / "export.jsonl",
         )
-        export(warehouse, wanted, FORMATS[".jsonl"], output)
+        export(warehouse, wanted, output, ending=".jsonl")
         there = [
             row.trace_id
             for row in count.accepted

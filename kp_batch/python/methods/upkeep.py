@@ -13,7 +13,7 @@ from kp_batch.text import parse_keep
 from kp_batch.warehouse.author import parse_note
 
 if TYPE_CHECKING:
-    from kp_batch.operations.export import ExportResult
+    from kp_batch.exports.export import ExportResult
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.migrate import MigrateResult
     from kp_batch.operations.rollback import RollbackResult
@@ -30,6 +30,7 @@ class UpkeepMethods(Place):
         self,
         output: str | PathLike[str],
         *,
+        format: str = "traces",  # noqa: A002 (the option's name)
         min_score: float | None = None,
         domain: Several = (),
         since: str | date | None = None,
@@ -44,7 +45,8 @@ class UpkeepMethods(Place):
         """Write traces with their scores.
 
         Args:
-            output: FILE.jsonl or FILE.parquet.
+            output: the file, such as `"best.jsonl"`.
+            format: what is written of each trace; see the command.
             min_score: the lowest score; None: the threshold.
             domain: only these domains; empty: all.
             since: only traces of this day or later, in UTC, such as `"2026-01-31"`.
@@ -62,10 +64,11 @@ class UpkeepMethods(Place):
             >>> result.exported, result.private
             (12, 6)
         """
-        from kp_batch.operations.export import export_to
-        from kp_batch.operations.export_filter import ExportFilter
+        from kp_batch.exports.export import export_to
+        from kp_batch.exports.export_options import ExportOptions
 
-        conditions = {
+        options = {
+            "format": format,
             "min_score": min_score,
             "domain": domain,
             "since": since,
@@ -78,7 +81,7 @@ class UpkeepMethods(Place):
             "include_private": include_private,
         }
         with self._reading() as folder:
-            return export_to(folder, ExportFilter.checked(conditions, field_of), Path(output))
+            return export_to(folder, ExportOptions.checked(options, field_of), Path(output))
 
     def rollback(
         self, run: str, *, note: str | None = None, dry_run: bool = False

@@ -1,7 +1,7 @@
 """Which traces an export should have."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ class Exported:
     """What an export writes, and what becomes of the other chosen traces."""
 
     traces: list[Any]  # in their order, as their files have them
+    conditions: list[int]  # the rows that each leaves out of what those before it leave
     chosen: int
     private: int
     dropped_similar: int
@@ -43,11 +44,11 @@ def exported(
     include_private: bool = False,
     **conditions: Any,
 ) -> Exported:
-    """The export of a state's scores, with these files; the others are those of `ExportFilter`."""
+    """The export of a state's scores, with these files; the others are those of `ExportOptions`."""
     per = conditions.pop("per", {})
     if conditions.get("min_score") is None:
         conditions["min_score"] = state.settings.threshold
-    chosen = [row for row in state.scores if _is_chosen(row, **conditions)]
+    chosen, left_out = _chosen(state.scores, conditions)
     not_found: Counter[str] = Counter()
     skipped, readable = 0, {}
     for row in chosen:
@@ -70,6 +71,7 @@ def exported(
     written = rows[:top]
     return Exported(
         traces=[readable[row["trace_id"]] for row in written],
+        conditions=left_out,
         chosen=len(chosen),
         private=skipped,
         dropped_similar=len(readable) - distinct_rows,
@@ -89,17 +91,27 @@ def _first_of_each(rows: Iterable[Score], column: str, most: int) -> list[Score]
     return kept
 
 
-def _is_chosen(row: Score, **conditions: Any) -> bool:
-    meets: Mapping[str, Callable[[Any], bool]] = {
-        "min_score": lambda least: row["score"] >= least,
-        "domain": lambda domains: row["task_domain"] in domains,
-        "since": lambda day: str(day_of(row["created_at"])) >= day,
-        "until": lambda day: str(day_of(row["created_at"])) <= day,
-        "success": lambda _: row["success"],
-        "where": lambda sql: WHERE[sql](row),
-        "ids": lambda ids: row["trace_id"] in ids,
+def _chosen(
+    rows: Sequence[Score], conditions: Mapping[str, Any]
+) -> tuple[Sequence[Score], list[int]]:
+    """The rows that meet every condition, and how many each leaves out, in their order."""
+    meets: Mapping[str, Callable[[Any, Any], bool]] = {
+        "min_score": lambda row, least: row["score"] >= least,
+        "domain": lambda row, domains: row["task_domain"] in domains,
+        "since": lambda row, day: str(day_of(row["created_at"])) >= day,
+        "until": lambda row, day: str(day_of(row["created_at"])) <= day,
+        "success": lambda row, _: row["success"],
+        "where": lambda row, sql: WHERE[sql](row),
+        "ids": lambda row, ids: row["trace_id"] in ids,
     }
-    return all(meets[name](value) for name, value in conditions.items())
+    assert conditions.keys() <= meets.keys()
+    left_out: list[int] = []
+    for name, is_met in meets.items():
+        if conditions.get(name):
+            kept = [row for row in rows if is_met(row, conditions[name])]
+            left_out.append(len(rows) - len(kept))
+            rows = kept
+    return rows, left_out
 
 
 def reread(state: State, present: Mapping[str, bytes], trace_id: str) -> Any:

@@ -23,7 +23,7 @@ _TYPES = {
     "audit": ("warehouse.audits", "AuditResult"),
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain", "Explanation"),
-    "export": ("operations.export", "ExportResult"),
+    "export": ("exports.export", "ExportResult"),
     "forget": ("operations.forget", "ForgetResult"),
     "import": ("imports.summary", "Imported"),
     "import-forget": ("imports.change", "Forgotten"),

@@ -1,9 +1,9 @@
-"""Which traces an export chooses: the options of `export`, and its keywords in Python."""
+"""Which traces an export chooses, and how it writes them: the options of `export`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -48,8 +48,10 @@ def _parse_per(value: Any) -> Any:
 Day = Annotated[str | None, BeforeValidator(_parse_day), Metavar("DATE")]
 
 
-class ExportFilter(SettingsModel):
-    """Which traces are exported: those that meet every condition."""
+class ExportOptions(SettingsModel):
+    """Which traces are exported, those that meet every condition, and in which format."""
+
+    format: Literal["traces"] = Field("traces", description="What is written of each trace.")
 
     min_score: Annotated[float | None, Metavar("SCORE")] = Field(
         None,
@@ -92,15 +94,24 @@ class ExportFilter(SettingsModel):
         return self
 
     @property
+    def best_first(self) -> bool:
+        """Whether the best traces come first, instead of the oldest."""
+        return bool(self.per) or self.top is not None
+
+    @property
     def most_per(self) -> Sequence[tuple[str, int]]:
         """The columns of the view scores, and how many traces of each value are exported."""
         pairs = (text.partition("=") for text in self.per)
         names = {"objective": "objective_hash"}
         return [(names.get(column, column), int(most)) for column, _, most in pairs]
 
-    def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
-        """The conditions in SQL, with the variable `domains`, each with its words."""
-        if self.min_score is None:
+    def conditions(self, threshold: str | None) -> Iterator[tuple[str, str]]:
+        """The conditions in SQL, with the variable `domains`, each with its words.
+
+        Args:
+            threshold: the lowest score by default; None: 0.
+        """
+        if self.min_score is None and threshold is not None:
             yield "meets_threshold", f"score >= {threshold}, the threshold of the warehouse"
         elif self.min_score:
             least = statement("score >= $least::DOUBLE", least=self.min_score)

@@ -31,18 +31,16 @@ from kp_batch.cli import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError, SettingError
+from kp_batch.exports import export as exports
+from kp_batch.exports.export import ExportResult, export
+from kp_batch.exports.export_options import ExportOptions
+from kp_batch.exports.formats import writer_of
+from kp_batch.exports.output import check_output
+from kp_batch.exports.ranking import select_distinct
 from kp_batch.ingest import reread
 from kp_batch.novelty import nearest, resemblance
 from kp_batch.novelty.nearest import BAND
 from kp_batch.novelty.resemblance import Distinct
-from kp_batch.operations.export import (
-    FORMATS,
-    ExportResult,
-    check_output,
-    export,
-    select_distinct,
-)
-from kp_batch.operations.export_filter import ExportFilter
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import EXPORTED, TRACE
@@ -67,8 +65,8 @@ FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source
 
 
 def exported(warehouse: Path, output: Path, **choice: Any) -> ExportResult:
-    conditions = ExportFilter(**{"min_score": 0.0, "include_private": True, **choice})
-    return export(warehouse, conditions, FORMATS[output.suffix], output)
+    conditions = ExportOptions(**{"min_score": 0.0, "include_private": True, **choice})
+    return export(warehouse, conditions, output, ending=output.suffix)
 
 
 def command(*words: object) -> None:
@@ -195,11 +193,13 @@ def test_where_nothing_matches_the_file_is_there_and_empty(
     sample: RescoreConfig, tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / f"a.{ending}"
+    reach = scores(sample).filter(pl.col("score") >= 0.6).height
     command("--warehouse", sample.warehouse, "-o", path, "--domain", "none", "--distinct", 1)
     assert capsys.readouterr().out == (
         f"0 traces of 0 chosen in {path}\n"
-        "  chosen by  score >= 0.6, the threshold of the warehouse\n"
-        "  chosen by  domain none\n"
+        "  chosen by  score >= 0.6, the threshold of the warehouse; "
+        f"leaves out {120 - reach}\n"
+        f"  chosen by  domain none; leaves out {reach}\n"
     )
     assert ids(path) == []
     if ending == "parquet":
@@ -287,7 +287,7 @@ def various(made: Path) -> Path:
 def chosen(various: Path, name: str, output: Path, **choice: Any) -> ExportResult:
     """What an export of the traces of a folder tells, but for the conditions."""
     result = exported(various / "warehouse", output, where=of(name), **choice)
-    return replace(result, conditions=())
+    return replace(result, conditions={})
 
 
 @pytest.mark.telling
@@ -295,6 +295,7 @@ def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
     various: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(various / "archive" / "left")
+    others = ask(various / "warehouse", "SELECT count(*) - 2 FROM scores").item()
     output = tmp_path / "best.jsonl"
     output.write_text("as it was")
     arguments = ("--warehouse", various / "warehouse", "--min-score", 0, "--where", of("left"))
@@ -302,7 +303,9 @@ def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
         command(*arguments, "-o", output)
     assert output.read_text() == "as it was"
     assert capsys.readouterr().out.startswith(
-        f"0 traces of 2 chosen in {output}\n  chosen by  {of('left')}\n  gone       2 "
+        f"0 traces of 2 chosen in {output}\n"
+        f"  chosen by  {of('left')}; leaves out {others}\n"
+        "  gone       2 "
     )
 
 
@@ -351,15 +354,17 @@ def test_the_command_takes_every_option(
         "not_found_files": [],
         "dropped_by_per": expected.dropped_by_per,
         "dropped_by_top": 0,
-        "conditions": [
-            "score >= 0.3",
-            "domain code or legal",
-            "since 2026-01-06",
-            "until 2026-01-12",
-            "success",
-            "n_tools > 0",
-        ],
+        "conditions": expected.conditions,
+        "not_written": {},
     }
+    assert [*expected.conditions] == [
+        "score >= 0.3",
+        "domain code or legal",
+        "since 2026-01-06",
+        "until 2026-01-12",
+        "success",
+        "n_tools > 0",
+    ]
     assert 0 not in {expected.dropped_similar, expected.dropped_by_per, expected.exported}
     command(*arguments, "-o", "-")
     shown = capfdbinary.readouterr()
@@ -374,7 +379,7 @@ WRONG = ["task_domain", "score=1", "task_domain=0", "task_domain=x", 5, [1]]
 def test_per_is_a_column_and_a_number(per: Any) -> None:
     message = "must be a column and a number, such as task_domain=125"
     with pytest.raises(SettingError, match=message):
-        ExportFilter.checked({"per": per})
+        ExportOptions.checked({"per": per})
 
 
 @pytest.mark.telling
@@ -594,19 +599,21 @@ def test_what_is_not_marked_as_shared_is_private(various: Path, tmp_path: Path) 
 
 
 def test_an_export_during_which_traces_are_forgotten_fails_and_they_stay_away(
-    various: Path, tmp_path: Path
+    various: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their file has them still."""
-    warehouse, form = various / "warehouse", FORMATS[".jsonl"]
+    warehouse, (form, writer) = various / "warehouse", writer_of("traces", ".jsonl")
 
     def forget_and_write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
         forget(warehouse, ["files-t0"])
-        form.write(batches, file)
+        writer.write(batches, file)
 
-    late = replace(form, write=forget_and_write)
+    late = replace(writer, write=forget_and_write)
+    monkeypatch.setattr(exports, "writer_of", lambda *_: (form, late))
     where = "source_file LIKE '%/stays.jsonl'"
     with pytest.raises(KpBatchError, match="forgotten during the export; export again"):
-        export(warehouse, ExportFilter(min_score=0, where=where), late, tmp_path / "a.jsonl")
+        exported(warehouse, tmp_path / "a.jsonl", where=where)
+    monkeypatch.undo()
     exported(warehouse, tmp_path / "b.jsonl", where=where)
     assert b"files-t0" in (various / "archive" / "files" / "stays.jsonl").read_bytes()
     assert ids(tmp_path / "b.jsonl") == ["files-t1"]

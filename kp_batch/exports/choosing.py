@@ -1,0 +1,119 @@
+"""Choose scored traces in the tables of a warehouse, with their places in the archive."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
+
+from kp_batch.duck import SQL, duckdb_limit, literal, set_variables, statement
+from kp_batch.errors import KpBatchError
+from kp_batch.exports.export_options import ExportOptions
+from kp_batch.exports.formats.model import ChosenTrace
+from kp_batch.ingest.reread import locations_query
+from kp_batch.planning.scorer import NO_FINGERPRINT
+from kp_batch.schemas import TIMESTAMP
+from kp_batch.text import count_of, one_line
+from kp_batch.warehouse.catalog import confine
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.run_record import last_done
+from kp_batch.warehouse.snapshot import PublishedSnapshot
+
+_READ_AT_ONCE = 2_000  # rows
+# What DuckDB raises for a condition that is wrong or not allowed.
+_CONDITION_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
+
+
+def choose(
+    warehouse: Path, options: ExportOptions, path: Path, *, all_scores: bool
+) -> tuple[int, dict[str, int]]:
+    """Write the `ChosenTrace` of each trace that meets the conditions to a Parquet file.
+
+    DuckDB gets access only to that file's folder and the warehouse.
+
+    Args:
+        warehouse: the folder of the tables.
+        options: have the conditions.
+        path: the file, which also has all columns of the view scores.
+        all_scores: whether the lowest score is 0 by default, and not the threshold.
+
+    Returns:
+        The number of these traces; and the conditions in words, in order. Each has the number of
+        traces that meet the conditions before it, and not this one.
+    """
+    with connect(warehouse) as connection:
+        connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=duckdb_limit()))
+        confine(connection, folders=(warehouse.resolve(), path.parent.resolve()))
+        setting = "SELECT settings->>'threshold' FROM manifest"
+        [(threshold,)] = connection.execute(setting).fetchall()
+        left_out = _create_wanted(connection, options, None if all_scores else threshold)
+        if options.distinct is not None and options.distinct < 1:
+            _check_vectors(connection)
+        snapshot = PublishedSnapshot.shown_by(warehouse, connection)
+        last = last_done(snapshot.runs())
+        hashed = statement(
+            """(
+                SELECT wanted.*, content_hash, $facts_version AS facts_version
+                FROM wanted JOIN $scores AS scored USING (trace_id)
+            )""",
+            scores=snapshot.relation("scores"),
+            facts_version=last.versions["facts"] if last else 0,
+        )
+        copy = statement(
+            "COPY ($locations) TO $path (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384)",
+            locations=locations_query(hashed, "files", snapshot.relation("facts")),
+            path=literal(path),
+        )
+        [(count,)] = connection.execute(copy).fetchall()
+        return int(count), left_out
+
+
+def _create_wanted(
+    connection: duckdb.DuckDBPyConnection, options: ExportOptions, threshold: str | None
+) -> dict[str, int]:
+    """Create the table wanted: the rows of the view `scores` that meet the conditions.
+
+    Returns:
+        The number of rows that each condition leaves out of what those before it leave.
+    """
+    rows = connection.table("scores")
+    set_variables(connection, domains=list(options.domain))
+    left_out: dict[str, int] = {}
+    try:
+        count = len(rows)
+        for condition, words in options.conditions(threshold):
+            rows = rows.filter(str(condition))  # an expression, no statement; no subclass of str
+            left_out[words] = count - len(rows)
+            count = len(rows)
+        query = SQL(rows.sql_query())
+        connection.execute(statement("CREATE TEMP TABLE wanted AS $query", query=query))
+    except _CONDITION_ERRORS as error:
+        raise KpBatchError(
+            f"the condition {options.where!r} does not work on the view scores: "
+            f"{one_line(str(error))}; write one condition, such as n_tools > 2; --top N takes the "
+            "best"
+        ) from error
+    return left_out
+
+
+def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
+    """Refuse traces that were scored without an encoder."""
+    query = "SELECT count(*) FROM wanted WHERE encoder_id = ?"
+    [(count,)] = connection.execute(query, [NO_FINGERPRINT]).fetchall()
+    if count:
+        raise KpBatchError(
+            "without an embedder there are no vectors for --distinct "
+            f"({count_of(count, 'chosen trace')}); "
+            "leave out --distinct, or run with an embedder first"
+        )
+
+
+def chosen_traces(path: Path) -> Iterator[ChosenTrace]:
+    """Yield the traces in a file of `choose`, in order."""
+    names = ChosenTrace._fields
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_READ_AT_ONCE, columns=list(names)):
+            time = pl.col("created_at").cast(TIMESTAMP).to_physical()
+            rows = pl.DataFrame(batch).with_columns(time).select(names)
+            yield from map(ChosenTrace._make, rows.iter_rows())

@@ -1,0 +1,233 @@
+"""Export traces with their scores: as examples, as training data, or as another archive.
+
+`ExportOptions` choose them in the tables; their content is read again from the archive. Traces that
+are private, gone, or similar to a better one are left out.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
+
+from kp_batch.duck import SQL, read_parquet, statement
+from kp_batch.errors import KpBatchError, Unread
+from kp_batch.exports.choosing import choose, chosen_traces
+from kp_batch.exports.export_options import ExportOptions
+from kp_batch.exports.formats import writer_of
+from kp_batch.exports.formats.model import ChosenTrace, ExportFormat, FileWriter, Row
+from kp_batch.exports.output import check_output
+from kp_batch.exports.ranking import best_per, select_distinct
+from kp_batch.files import atomic_write
+from kp_batch.html import Displayed
+from kp_batch.ingest.reread import Trace, reread_batches
+from kp_batch.log import progress
+from kp_batch.schemas import TIMESTAMP, arrow_schema
+from kp_batch.text import count_of, printable
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.snapshot import create_view
+from kp_batch.warehouse.staging import Staging
+
+_WRITTEN_AT_ONCE = 1_000  # rows
+_FILES_NAMED = 5
+# The values of traces that may be shared; so may traces without a value.
+_SHARED = {"visibility": ("network", "org"), "privacy_level": ("aggregated", "federated")}
+# The columns that select and order the traces that were read.
+_KEY = {
+    "trace_id": pl.String(),
+    "created_at": TIMESTAMP,
+    "score": pl.Float64(),
+    "encoder_id": pl.String(),
+    "text_hash": pl.String(),
+}
+
+
+@dataclass(frozen=True)
+class ExportResult(Displayed):
+    """What an export wrote, and what it left out."""
+
+    chosen: int  # traces that meet the conditions; the sum of the following counts
+    exported: int
+    private: int
+    dropped_similar: int  # similar to a better one
+    not_found: dict[Unread, int]  # gone or changed since they were scored, by the reason
+    not_found_files: tuple[str, ...]  # the first few of these files
+    not_written: dict[str, int] = field(default_factory=dict[str, int])  # by the format's reason
+    dropped_by_per: int = 0  # not among the best of a value of a column of `per`
+    dropped_by_top: int = 0  # not among the best `top`
+    # The conditions that chosen traces meet, in words, in order. Each has the number of traces that
+    # meet the conditions before it, and not this one.
+    conditions: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass
+class TraceRows:
+    """Makes what is written of traces, and counts those that are left out."""
+
+    form: ExportFormat
+    include_private: bool
+    private: int = 0
+    not_found: Counter[Unread] = field(default_factory=Counter[Unread])
+    files: dict[str, None] = field(default_factory=dict[str, None])  # that lack traces
+    not_written: Counter[str] = field(default_factory=Counter[str])
+
+    def of(
+        self, batch: Iterable[tuple[ChosenTrace, Trace | Unread]]
+    ) -> Iterator[tuple[ChosenTrace, Row]]:
+        """Yield the rows of traces that were read, may be shared, and can be written."""
+        for scored, trace in batch:
+            if isinstance(trace, str):  # it cannot be read again as it was scored
+                self.not_found[trace] += 1
+                self.files[scored.source_file] = None
+            elif not self.include_private and _is_private(trace):
+                self.private += 1
+            elif isinstance(row := self.form.row(scored, trace), str):
+                self.not_written[row] += 1
+            else:
+                yield scored, row
+
+    @property
+    def left_out(self) -> int:
+        """The number of traces that are left out."""
+        return self.private + self.not_found.total() + self.not_written.total()
+
+
+def export(warehouse: Path, options: ExportOptions, output: Path, *, ending: str) -> ExportResult:
+    """Write scored traces, read again from the archive, in the order of created_at and id.
+
+    With `per` or `top`, they are in the order of score and id, the best first.
+
+    Private traces, those whose file no longer has what was scored, and those that the format cannot
+    express, are left out and counted. Time is linear in the traces, except for `distinct`; see
+    `Distinct`. Memory holds a batch, and with `distinct` the vectors of distinct traces; traces
+    that were read are on the disk.
+
+    Args:
+        warehouse: the folder of the tables, which does not change.
+        options: which traces, and the format.
+        output: the file, which is incomplete until this returns.
+        ending: chooses the kind of file, such as ".jsonl".
+
+    Raises:
+        KpBatchError: DuckDB refuses the condition in SQL; `distinct` needs vectors that traces
+            lack; the format has no such file; or traces in the file may have been forgotten since.
+        WarehouseError: there is no warehouse, or vectors are missing.
+    """
+    form, writer = writer_of(options.format, ending)
+    forgotten = _forgotten_lists(warehouse)
+    with (
+        Staging.temporary() as staging,
+        staging.connect() as connection,
+        output.open("wb") as file,
+    ):
+        chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
+        count, conditions = choose(warehouse, options, chosen, all_scores=form.is_scores)
+        rows_of = TraceRows(form, options.include_private)
+        _stage(chosen, count, read, rows_of, writer)
+        create_view(connection, "main", "read", read_parquet(read))
+        rows = statement("read")
+        if options.distinct is not None:
+            select_distinct(warehouse, connection, staging.vectors, options.distinct)
+            rows = statement("(FROM read SEMI JOIN distinct_ids USING (trace_id))")
+        distinct = _count(connection, rows)
+        if options.per:
+            rows = best_per(connection, rows, chosen, options.most_per)
+        remaining = _count(connection, rows)
+        if options.best_first:
+            query = statement("FROM $rows ORDER BY score DESC, trace_id", rows=rows)
+        else:
+            query = statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
+        if options.top is not None:
+            query = statement("$query LIMIT $top", query=query, top=options.top)
+        writer.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
+    if _forgotten_lists(warehouse) != forgotten:
+        raise KpBatchError("traces were forgotten during the export; export again")
+    written = remaining if options.top is None else min(remaining, options.top)
+    return ExportResult(
+        chosen=count,
+        exported=written,
+        private=rows_of.private,
+        dropped_similar=count - rows_of.left_out - distinct,
+        not_found=dict(rows_of.not_found),
+        not_found_files=tuple(rows_of.files)[:_FILES_NAMED],
+        not_written=dict(rows_of.not_written),
+        dropped_by_per=distinct - remaining,
+        dropped_by_top=remaining - written,
+        conditions=conditions,
+    )
+
+
+def _count(connection: duckdb.DuckDBPyConnection, rows: SQL) -> int:
+    [(count,)] = connection.execute(statement("SELECT count(*) FROM $rows", rows=rows)).fetchall()
+    return int(count)
+
+
+def _forgotten_lists(warehouse: Path) -> Mapping[str, str] | None:
+    return require_manifest(warehouse).tables.get("forgotten")
+
+
+def _stage(chosen: Path, count: int, path: Path, rows_of: TraceRows, writer: FileWriter) -> None:
+    """Write the rows of the chosen traces to a file, with the columns of `_KEY`."""
+    schema, key = pl.Schema({**_KEY, **writer.schema}), attrgetter(*_KEY)
+    with (
+        pq.ParquetWriter(path, arrow_schema(schema), compression="lz4") as parquet,
+        progress("reading again", count, "trace") as bar,
+    ):
+        for batch in reread_batches(chosen_traces(chosen)):
+            pairs = list(rows_of.of(batch))
+            keys = pl.DataFrame([key(scored) for scored, _ in pairs], schema=_KEY, orient="row")
+            frame = writer.to_frame([row for _, row in pairs])
+            parquet.write_table(keys.hstack(frame).to_arrow())
+            bar.add(len(batch))
+
+
+def _is_private(trace: Trace) -> bool:
+    """Whether it has a value that is not in `_SHARED`, such as "Private"."""
+    metadata = trace["metadata"]
+    return any(metadata.get(name) not in (None, *shared) for name, shared in _SHARED.items())
+
+
+def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportResult:
+    """Export to a file, which is replaced when the export is complete; see `export`.
+
+    Raises:
+        KpBatchError: the format has no file with its ending, it is in the archive or the warehouse,
+            or no trace could be exported.
+    """
+    ending = output.suffix.lower()
+    writer_of(options.format, ending)
+    check_output(warehouse, output.absolute())
+    with atomic_write(output) as partial:
+        partial.touch(0o600 if options.include_private else 0o666)
+        result = export(warehouse, options, partial, ending=ending)
+        refuse_empty(result, str(output))
+    return result
+
+
+def refuse_empty(result: ExportResult, output: str) -> None:
+    """Refuse an export without a trace.
+
+    Raises:
+        KpBatchError: no chosen trace could be written.
+    """
+    if result.chosen and not result.exported:
+        raise KpBatchError(
+            f"none of {count_of(result.chosen, 'chosen trace')} could be exported "
+            f"({_left_out(result)}), and {printable(output)} is unchanged; choose others"
+        )
+
+
+def _left_out(result: ExportResult) -> str:
+    counts = {
+        "private": result.private,
+        "similar": result.dropped_similar,
+        **result.not_found,
+        **result.not_written,
+    }
+    return ", ".join(
+        f"{count_of(count, 'trace')} {what}" for what, count in counts.items() if count
+    )

@@ -1,0 +1,25 @@
+"""The formats of exports, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kp_batch.errors import KpBatchError
+from kp_batch.exports.formats import traces
+from kp_batch.exports.formats.model import ExportFormat, FileWriter
+
+FORMATS: Mapping[str, ExportFormat] = MappingProxyType({"traces": traces.FORMAT})
+
+
+def writer_of(name: str, ending: str) -> tuple[ExportFormat, FileWriter]:
+    """Return a format, and how it writes files with an ending.
+
+    Raises:
+        KpBatchError: the format has no such files.
+    """
+    form = FORMATS[name]
+    if ending not in form.files:
+        raise KpBatchError(
+            f"an export of {name} ends with {' or '.join(form.files)}, not with {ending!r}; "
+            "choose another name"
+        )
+    return form, form.files[ending]

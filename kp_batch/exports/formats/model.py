@@ -1,0 +1,121 @@
+"""What an export writes of a trace, and its files."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import IO, Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kp_batch.archive.file_formats.json import reader
+from kp_batch.ingest.reread import Trace
+from kp_batch.schemas import arrow_schema
+from kp_batch.text import encodable
+
+Row = dict[str, Any]  # JSON
+
+
+class ChosenTrace(NamedTuple):
+    """A scored trace, and its place in the archive."""
+
+    source_file: str
+    row: int
+    trace_id: str
+    content_hash: str
+    text_hash: str
+    created_at: int  # microseconds since 1970
+    score: float
+    run_id: str
+    encoder_id: str
+    cache_id: str
+    cache_group: str | None
+    profile_id: str
+    facts_version: int
+
+    @property
+    def scoring_id(self) -> str:
+        """A digest of all that computes scores; equal ids mean comparable scores.
+
+        The first 16 hexadecimal digits of the SHA-256 of a JSON array: encoder_id, cache_id, the
+        sorted keys of cache_group, profile_id, and the version of the facts. The first, the second
+        and the fourth end with the versions of their formulas.
+        """
+        return _scoring_id(
+            self.encoder_id, self.cache_id, self.cache_group, self.profile_id, self.facts_version
+        )
+
+
+@lru_cache
+def _scoring_id(encoder: str, cache: str, group: str | None, profile: str, facts: int) -> str:
+    keys = sorted(json.loads(group)) if group else []
+    return hashlib.sha256(json.dumps([encoder, cache, keys, profile, facts]).encode()).hexdigest()[
+        :16
+    ]
+
+
+@dataclass(frozen=True)
+class FileWriter:
+    """How files of one kind are written.
+
+    Attributes:
+        schema: the columns of rows until they are written.
+        to_frame: makes a frame of this schema from rows.
+        write: writes batches of such rows, which may have more columns, to a file in order.
+    """
+
+    schema: pl.Schema
+    to_frame: Callable[[Sequence[Row]], pl.DataFrame]
+    write: Callable[[Iterable[pa.RecordBatch], IO[bytes]], None]
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format of exports.
+
+    Attributes:
+        row: makes what is written of a trace; or returns the reason why it cannot be written, in
+            words that follow a number of traces.
+        files: how its files are written, by the ending of their names; stdout takes the first.
+        is_scores: whether it has scores without contents. Then the lowest score is 0 by default.
+    """
+
+    row: Callable[[ChosenTrace, Trace], Row | str]
+    files: Mapping[str, FileWriter]
+    is_scores: bool = False
+
+
+_LINE = pl.Schema({"line": pl.String})
+
+
+def _lines(rows: Sequence[Row]) -> pl.DataFrame:
+    lines = [(encodable(json.dumps(row, ensure_ascii=False)),) for row in rows]
+    return pl.DataFrame(lines, schema=_LINE, orient="row")
+
+
+def _write_lines(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+    for batch in batches:
+        file.writelines(f"{line}\n".encode() for line in batch.column("line").to_pylist())
+
+
+LINES = FileWriter(_LINE, _lines, _write_lines)  # JSON lines
+
+
+def parquet_of(schema: pl.Schema) -> FileWriter:
+    """Return Parquet files with these columns; of a row's fields, others are left out."""
+    read = reader(pl.Struct(dict(schema)))
+
+    def to_frame(rows: Sequence[Row]) -> pl.DataFrame:
+        return pl.DataFrame([read(row) for row in rows], schema=schema, orient="row")
+
+    def write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+        columns = arrow_schema(schema)
+        with pq.ParquetWriter(file, columns, compression="zstd") as writer:
+            for batch in batches:
+                table = pa.Table.from_batches([batch]).select(columns.names)
+                writer.write_table(table.cast(columns))
+
+    return FileWriter(schema, to_frame, write)

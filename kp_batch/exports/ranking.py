@@ -1,0 +1,96 @@
+"""Keep the best of the traces that were read: one of similar ones, some of each value."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from kp_batch.duck import SQL, identifier, read_parquet, set_variables, sql, statement
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
+from kp_batch.novelty.resemblance import Distinct
+from kp_batch.warehouse.layout import Layout
+
+_VECTORS = 16_384  # in memory at once; in this order they are from many chunks
+
+
+def select_distinct(
+    warehouse: Path, connection: duckdb.DuckDBPyConnection, places: Path, bound: float
+) -> None:
+    """Create the table distinct_ids: the traces that are not similar to a better one in it.
+
+    A better trace has a higher score, or the same score and is older. Traces are similar if their
+    texts are equal, or if one encoder made both vectors and these are similar. See `Distinct` for
+    time and memory.
+
+    Args:
+        warehouse: the folder of the tables.
+        connection: has the view read; see ranked.sql.
+        places: the file that `VectorStore.write_places` writes.
+        bound: the lowest cosine of similar traces, above 0 and at most 1. At 1, only texts count,
+            because rounding may put the cosine of equal texts below 1, and that of others at 1.
+
+    Raises:
+        WarehouseError: vectors are missing.
+    """
+    connection.execute("CREATE TEMP TABLE distinct_ids (trace_id VARCHAR)")
+    encoders = connection.execute("SELECT DISTINCT encoder_id FROM read ORDER BY ALL").fetchall()
+    for (encoder_id,) in encoders:
+        set_variables(connection, encoder_id=encoder_id)
+        connection.execute(sql(__name__, "ranked.sql"))
+        if bound == 1:
+            connection.execute("INSERT INTO distinct_ids SELECT trace_id FROM ranked")
+            continue
+        folder = Layout(warehouse).vectors(encoder_id)
+        VectorStore(folder, connection).write_places("ranked", places)
+        best = pl.DataFrame({"position": _distinct_positions(folder, places, bound)}).to_arrow()
+        connection.register("best", best)
+        connection.execute(
+            "INSERT INTO distinct_ids SELECT trace_id FROM ranked JOIN best USING (position)"
+        )
+        connection.unregister("best")
+
+
+def _distinct_positions(folder: Path, places: Path, bound: float) -> pl.Series:
+    """Return the positions of the vectors that `Distinct` takes, ascending."""
+    distinct = Distinct(bound)
+    with pq.ParquetFile(places) as file:
+        batches = (
+            read_vectors(folder, pl.DataFrame(batch)) for batch in file.iter_batches(_VECTORS)
+        )
+        taken = [np.empty(0, dtype=np.bool_), *map(distinct.take, batches)]
+    return pl.Series(np.flatnonzero(np.concatenate(taken)), dtype=pl.Int64)
+
+
+def best_per(
+    connection: duckdb.DuckDBPyConnection,
+    rows: SQL,
+    chosen: Path,
+    most_per: Iterable[tuple[str, int]],
+) -> SQL:
+    """Return the best rows of each value of some columns, one column after another.
+
+    Traces without a value are one value. Of equal scores, the one whose id comes first is better.
+
+    Args:
+        connection: has the view read.
+        rows: some rows of it.
+        chosen: the file of `choose`, which has all columns of the view scores.
+        most_per: the columns, and how many rows of each value.
+    """
+    keys = statement("SELECT trace_id, score FROM $rows", rows=rows)
+    for column, most in most_per:
+        keys = statement(
+            """SELECT trace_id, score FROM ($keys)
+            JOIN (SELECT trace_id, $column FROM $chosen) USING (trace_id)
+            QUALIFY row_number() OVER (PARTITION BY $column ORDER BY score DESC, trace_id) <= $most
+            """,
+            keys=keys,
+            column=identifier(column),
+            chosen=read_parquet(chosen),
+            most=most,
+        )
+    connection.execute(statement("CREATE TEMP TABLE best_per AS $keys", keys=keys))
+    return statement("(FROM $rows SEMI JOIN best_per USING (trace_id))", rows=rows)
