@@ -9,6 +9,9 @@ from typing import Any, Literal, Protocol
 
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import is_passing
+from kp_batch.text import shortened
+
+_KIND = 40  # characters of a kind that messages show
 
 
 @dataclass(slots=True)
@@ -76,6 +79,11 @@ class Skipped:
 
     kind: str  # as messages name it
     keeps_records: bool = False  # whether the archive keeps its records for good
+
+
+def of_unknown_kind(part: str, kind: object) -> Skipped:
+    """Count a part of a record whose kind no reader knows, such as a span of a later version."""
+    return Skipped(f"{part} of an unknown kind: {shortened(str(kind), _KIND)}")
 
 
 Drafted = TraceDraft | Refused | Skipped  # what the records of a trace become
@@ -159,6 +167,8 @@ class Format:
             no longer has are counted as deleted.
         has_times: whether a trace contains its start; else a rule must decide.
         has_spans: whether a trace is a tree of spans, whose root may be in another system.
+        unknown: yields, for the payload of a record, what no reader knows in it; see
+            `of_unknown_kind`. It is passed over, and its record is kept for newer versions.
         prefix: prefix of a trace's native id in its id in the archive.
         turns: cuts a file of a session into its traces: turns, or, by the rules, the session. Takes
             the name of the session, its lines, and the rules. Yields the records of traces, items
@@ -176,6 +186,7 @@ class Format:
     source: Literal["stream", "document", "registry"] = "stream"
     has_times: bool = True
     has_spans: bool = False
+    unknown: Callable[[Any], Iterable[Skipped]] = lambda _: ()
     prefix: str = "kp:trace:"
     turns: Callable[[str, Lines, Rules], Iterator[ReadItem | InTurn]] | None = None
 

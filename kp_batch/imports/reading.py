@@ -4,6 +4,7 @@ The function that reads files shares nothing, so many processes can read at once
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from polars.exceptions import PanicException
@@ -87,13 +88,18 @@ def content_of(record: SourceRecord) -> bytes:
 
 
 def items_of(form: Format, file: Input) -> Iterator[ReadItem]:
-    """Read a file. Errors raised here are the file's fault, not that of the local disk.
+    """Read a file, and count what is unknown in its records.
+
+    Errors raised here are the file's fault, not that of the local disk.
 
     Raises:
         TooLargeError, UnreadableError: the file cannot be read; items before it are void.
     """
     try:
-        yield from form.read(file, local_path)
+        for item in form.read(file, local_path):
+            yield item
+            if isinstance(item, SourceRecord):
+                yield from _unknown_in(form, item)
     except (KpBatchError, TooLargeError, UnreadableError):
         raise
     except MemoryError as error:
@@ -105,3 +111,8 @@ def items_of(form: Format, file: Input) -> Iterator[ReadItem]:
             raise
         reason = one_line(str(error)) or type(error).__name__
         raise UnreadableError(f"it cannot be read: {reason}") from error
+
+
+def _unknown_in(form: Format, record: SourceRecord) -> Iterator[Skipped]:
+    with suppress(Exception):  # its trace is refused if it has another form
+        yield from form.unknown(record.payload)

@@ -22,6 +22,7 @@ from tests.support.formats.agent_files import (
     Files,
     Outcome,
     format_of,
+    lists_in,
     outcome_of_files,
     outcome_of_run,
     runs_of,
@@ -57,7 +58,7 @@ def drawn_files(data: st.DataObject, system: str) -> tuple[Files, Outcome]:
 
 def test_every_format_has_a_writer_and_records() -> None:
     assert FORMATS.keys() == {format_of(system) for system in WRITERS} == RECORDS.keys(), (
-        "add it to SYSTEMS or TALKERS, and to RECORDS"
+        "add it to SYSTEMS or TALKERS, and to NOTHING and UNKNOWN"
     )
 
 
@@ -251,22 +252,6 @@ def test_records_that_count_for_nothing_may_be_added_and_removed_anywhere(
         outcome_of_files(system, both | {f"now/{file}": rows for file, rows in before.items()})
         == expected
     )
-
-
-def lists_in(system: str, files: Files) -> list[list[Any]]:
-    """The lists of records in files; a document has one within."""
-    lists = [*files.values()]
-    if system in (*SYSTEMS, *SESSIONS):
-        return lists
-    if system == "atif":
-        return [rows[0]["steps"] for rows in lists]
-    if system == "inspect":
-        return [rows[0]["samples"][0]["messages"] for rows in lists]
-    if system == "messages":
-        return [rows[0]["messages"] for rows in lists]
-    if system == "knowledgepulse":
-        return [rows[0]["data"]["knowledge_units"] for rows in lists]
-    raise AssertionError(f"say here where {system} has its records")
 
 
 # Other systems insert nothing into what is typed.

@@ -1,40 +1,51 @@
-"""A record of a kind that no reader knows, in the files of real systems: it alone is counted."""
+"""A record of a kind that no reader knows: it alone is counted, and nothing else is lost."""
 
 import json
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.imports.importing import import_traces
+from kp_batch.imports.store import STORE, RecordStore
+from tests.conversion.unseen import UNKNOWN
 from tests.support import GOLDEN
-from tests.support.imports.drafting import Conversion, drafted
+from tests.support.formats.agent_files import (
+    WRITERS,
+    Files,
+    format_of,
+    lists_in,
+    usual,
+    written,
+)
+from tests.support.imports.drafting import ALWAYS, Conversion, always, drafted
 
-_IDS = {"traceId": "f" * 32, "spanId": "e" * 16, "parentSpanId": "", "name": "x"}
-_TIMES = {"startTimeUnixNano": "1785747600100000000", "endTimeUnixNano": "1785747600200000000"}
-_OPERATION = {"key": "gen_ai.operation.name", "value": {"stringValue": "x_new"}}
-_SPAN = {**_IDS, **_TIMES, "attributes": [_OPERATION]}
-_MLFLOW = {
-    "trace_id": "f" * 32,
-    "span_id": "e" * 16,
-    "parent_span_id": "",
-    "name": "x",
-    "start_time_unix_nano": 1785747600100000000,
-    "end_time_unix_nano": 1785747600200000000,
-    "attributes": {"mlflow.spanType": '"X_NEW"'},
-    "events": [],
-}
-_LINE = "line of an unknown kind: x_new"
-# By format: the record, how it is counted, and how often in the files that we keep.
-RECORDS: Mapping[str, tuple[dict[str, Any], str, int]] = {
-    "claude-code": ({"type": "x_new", "uuid": "x", "sessionId": "s"}, _LINE, 13),
-    "codex": ({"timestamp": "2026-08-03T09:00:00Z", "type": "x_new", "payload": {}}, _LINE, 14),
-    "pi": ({"type": "x_new", "id": "x", "parentId": None}, _LINE, 3),
-    "mlflow": ({"spans": [_MLFLOW]}, "no span of an agent", 1),
-    "otlp": ({"resourceSpans": [{"scopeSpans": [{"spans": [_SPAN]}]}]}, "unknown_dialect", 1),
-}
+ALL_RULES = always(created_at="2026-01-01")
+# In Parquet the messages are those of the other files, in one text.
+SYSTEMS = [each for each in WRITERS if each not in ("inspect in Parquet", "messages in Parquet")]
+# By format, where a file has lines: how an unknown record of a trace of its own is counted in the
+# files that we keep.
+REAL: list[tuple[str, dict[str, Any], dict[str, int]]] = [
+    *(
+        (form, record, {label: times})
+        for form, times in (("claude-code", 13), ("codex", 14), ("pi", 3))
+        for record, label in UNKNOWN[form]
+    ),
+    *(
+        ("otlp", record, {label: 6, "unknown_dialect": 1})
+        for record, label in UNKNOWN["otlp"]
+        if "gen_ai.operation.name" in json.dumps(record)
+    ),
+    *(
+        ("mlflow", record, {label: 1, "no span of an agent": 1})
+        for record, label in UNKNOWN["mlflow"]
+    ),
+]
 
 
 def counts(conversion: Conversion) -> Counter[str]:
@@ -43,21 +54,62 @@ def counts(conversion: Conversion) -> Counter[str]:
     return Counter([*conversion.skipped, *reasons])
 
 
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_record_of_an_unknown_kind_is_counted_and_costs_nothing_else(
-    tmp_path: Path, name: str
+@pytest.mark.parametrize(("form", "record", "counted_as"), REAL)
+def test_in_real_files_it_costs_nothing_else(
+    tmp_path: Path, form: str, record: dict[str, Any], counted_as: dict[str, int]
 ) -> None:
-    record, counted_as, times = RECORDS[name]
-    source = tmp_path / name
-    shutil.copytree(GOLDEN / "imports" / name, source)
-    before = drafted(name, source)
+    source = tmp_path / form
+    shutil.copytree(GOLDEN / "imports" / form, source)
+    before = drafted(form, source)
     assert before.drafts
 
     for path in source.rglob("*.jsonl"):
         with path.open("a", encoding="utf-8") as file:
             file.write("\n" + json.dumps(record) + "\n")
 
-    after = drafted(name, source)
+    after = drafted(form, source)
     assert after.drafts == before.drafts
-    assert counts(after) - counts(before) == {counted_as: times}
+    assert counts(after) - counts(before) == counted_as
     assert not counts(before) - counts(after)
+
+
+def made(system: str, files: Files) -> Conversion:
+    with written(files) as folder:
+        return drafted(format_of(system), folder, ALL_RULES)
+
+
+def drafts(conversion: Conversion) -> list[str]:
+    """Drafts without their ids: that of a row of messages is their digest."""
+    return sorted(repr(replace(each, id="")) for each in conversion.drafts.values())
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_in_any_format_it_alone_is_counted(system: str, *, is_first: bool) -> None:
+    form = format_of(system)
+    for files, _ in [*usual(system).values()][:2]:
+        before = made(system, files)
+        for record, counted_as in UNKNOWN[form]:
+            changed = deepcopy(files)
+            for records in (lists := lists_in(system, changed)):
+                # The first line of a session is its header.
+                records.insert((form in ("pi", "codex")) if is_first else len(records), record)
+            after = made(system, changed)
+            assert drafts(after) == drafts(before)
+            assert counts(after) - counts(before) == {counted_as: len(lists)}
+            assert not counts(before) - counts(after)
+
+
+def test_an_import_reports_it_and_keeps_its_record(tmp_path: Path) -> None:
+    record, counted_as = UNKNOWN["langfuse"][0]
+    files, _ = next(iter(usual("langfuse").values()))
+    changed = {name: [*rows, record] for name, rows in files.items()}
+    archive = tmp_path / "archive"
+    with written(changed) as folder:
+        done = import_traces(FORMATS["langfuse"], [str(folder)], archive, ALWAYS)
+    assert (done.traces, done.refused) == (1, {})
+    assert done.skipped == {counted_as: len(files)}
+    with RecordStore(archive / STORE) as store:
+        units = store.units(store.values("SELECT name FROM units")).values()
+        contents = [json.loads(each.content or b"") for each in store.records(units)]
+    assert record["type"] in {each["type"] for each in contents}

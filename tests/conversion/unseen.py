@@ -13,6 +13,7 @@ TEXT = "unseen"
 _PARTS = [{"type": "text", "text": TEXT}]
 UNSEEN: Row = {"role": "user", "content": _PARTS}  # the value of a key that nobody knows
 _NEW = "x_new"  # a type that nobody knows
+_NEW_SPAN = _NEW.upper()
 UNSEEN_PART: Row = {"type": _NEW, "name": TEXT, "data": UNSEEN, "content": TEXT}
 _ROOT = f"{ord('a'):016x}"
 
@@ -59,42 +60,78 @@ def _observation(kind: str) -> Row:
     return row
 
 
-# Records that count for nothing, by the system, or else by its format.
-RECORDS: Mapping[str, list[Any]] = {
+def _dialect(number: int, attribute: str) -> tuple[Row, str]:
+    return _span(number, **{attribute: _NEW}), f"span of an unknown kind: {_NEW}"
+
+
+def _typed(row: Row, part: str, kind: str = _NEW) -> tuple[Row, str]:
+    return row, f"{part} of an unknown kind: {kind}"
+
+
+_INPUTS = {"parent_run_id": "a", "inputs": {"input": TEXT}, "outputs": UNSEEN}
+# By the format: records that nobody knows, and how each is counted.
+UNKNOWN: Mapping[str, list[tuple[Row, str]]] = {
+    "otlp": [
+        _typed(_span(3, **_openinference(_NEW_SPAN)), "span", _NEW_SPAN),
+        _dialect(4, "gen_ai.operation.name"),
+        _dialect(5, "traceloop.span.kind"),
+        _dialect(6, "langsmith.span.kind"),
+        _dialect(7, "ai.operationId"),
+    ],
+    "phoenix": [_typed(_phoenix(3, _NEW_SPAN), "span", _NEW_SPAN)],
+    "mlflow": [_typed(_mlflow(3, _NEW_SPAN), "span", _NEW_SPAN)],
+    "langfuse": [_typed(_observation(_NEW_SPAN), "observation", _NEW_SPAN)],
+    "langsmith": [_typed({**_run(_NEW), **_INPUTS}, "run")],
+    "claude-code": [
+        _typed({"type": _NEW, "sessionId": "s", "uuid": "y", "message": UNSEEN}, "line")
+    ],
+    "codex": [
+        _typed(sessions.event(_NEW, 2, message=TEXT, item=UNSEEN), "event"),
+        _typed(sessions.codex(_NEW, 3, **UNSEEN, type="message"), "line"),
+        _typed(sessions.item(_NEW, 3, **UNSEEN), "item"),
+    ],
+    "pi": [
+        _typed({"type": _NEW, "id": "x", "parentId": None, "message": UNSEEN}, "line"),
+        _typed(sessions.pi("x", {"role": _NEW, "content": TEXT}, None), "message"),
+    ],
+    "atif": [_typed({"source": _NEW, "message": TEXT}, "step")],
+    "inspect": [_typed({"role": _NEW, "content": TEXT}, "message")],
+    "messages": [_typed({"role": _NEW, "content": TEXT}, "message")],
+    "knowledgepulse": [
+        ({"@type": _NEW, "id": "kp:trace:aa", "task": {"objective": TEXT}}, _NEW),
+    ],
+}
+# Records that count for nothing, by the format.
+NOTHING: Mapping[str, list[Any]] = {
     "otlp": [
         "",
         {"resourceLogs": [{"scopeLogs": []}]},
         {"resourceSpans": []},
         _span(1, **{"http.request.method": "GET"}),
         _span(2, **_openinference("GUARDRAIL")),
-        _span(3, **_openinference(_NEW.upper())),
     ],
-    "phoenix": [_phoenix(1, "EVALUATOR"), _phoenix(2, "PROMPT"), _phoenix(3, _NEW.upper())],
+    "phoenix": [_phoenix(1, "EVALUATOR"), _phoenix(2, "PROMPT")],
     "mlflow": [
         "",
         {"spans": []},
         {"info": {"trace_id": f"tr-{TRACE}", "tags": UNSEEN}, "data": {"spans": []}},
-        *(_mlflow(number, x) for number, x in enumerate(("EMBEDDING", "PARSER", _NEW.upper()), 1)),
+        *(_mlflow(number, x) for number, x in enumerate(("EMBEDDING", "PARSER"), 1)),
     ],
     "langfuse": [
         "",
-        *map(_observation, ("EVENT", "SPAN", "GUARDRAIL", "EMBEDDING", "EVALUATOR", _NEW.upper())),
+        *map(_observation, ("EVENT", "SPAN", "GUARDRAIL", "EMBEDDING", "EVALUATOR")),
         {"id": "s", "trace_id": TRACE, "name": TEXT, "value": 1, "timestamp": sessions.at(3)},
         {"id": "s", "trace_id": None, "session_id": "x", "name": TEXT, "value": 1},
     ],
     "langsmith": [
         "",
-        *(
-            {**_run(kind), "parent_run_id": "a", "inputs": {"input": TEXT}, "outputs": UNSEEN}
-            for kind in ("prompt", "parser", "embedding", _NEW)
-        ),
+        *({**_run(kind), **_INPUTS} for kind in ("prompt", "parser", "embedding")),
     ],
     "claude-code": [
         "",
         {"type": "queue-operation", "sessionId": "s", "content": TEXT, "timestamp": sessions.at(1)},
         {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
         {"type": "system", "subtype": "turn_duration", "sessionId": "s", "uuid": "x"},
-        {"type": _NEW, "sessionId": "s", "uuid": "y", "message": UNSEEN},
         sessions.user("x", [sessions.text(REMINDER)], isMeta=True),
         sessions.user("x", [sessions.text(f"{REMINDER}\n{HINT}")]),
     ],
@@ -102,11 +139,8 @@ RECORDS: Mapping[str, list[Any]] = {
         "",
         sessions.event("token_count", 1, info=TEXT),
         sessions.event("agent_message", 2, message=TEXT),
-        sessions.event(_NEW, 2, message=TEXT, item=UNSEEN),
         sessions.codex("world_state", 3, x=1),
-        sessions.codex(_NEW, 3, **UNSEEN, type="message"),
         sessions.item("message", 3, role="developer", content=_PARTS),
-        sessions.item(_NEW, 3, **UNSEEN),
         *(
             sessions.item("message", 3, role="user", content=[{"type": "input_text", "text": text}])
             for text in (
@@ -122,14 +156,12 @@ RECORDS: Mapping[str, list[Any]] = {
         {"type": "label", "id": "x", "parentId": None, "targetId": "y", "label": TEXT},
         {"type": "compaction", "id": "x", "parentId": None, "summary": TEXT},
         {"type": "custom_message", "id": "x", "parentId": None, "content": TEXT, "display": True},
-        {"type": _NEW, "id": "x", "parentId": None, "message": UNSEEN},
         sessions.pi("x", {"role": "bashExecution", "command": TEXT, "output": TEXT}, None),
         sessions.pi("x", {"role": "custom", "content": TEXT}, None),
         sessions.pi("x", {"role": "assistant", "content": _PARTS, "stopReason": "error"}, None),
     ],
     "atif": [
         {"source": "system", "message": TEXT},
-        {"source": _NEW, "message": TEXT},
         {"source": "user", "message": TEXT, "extra": {"is_sidechain": True}},
         {
             "source": "agent",
@@ -141,15 +173,12 @@ RECORDS: Mapping[str, list[Any]] = {
     ],
     "inspect": [
         {"role": "system", "content": TEXT},
-        {"role": _NEW, "content": TEXT},
         {"role": "user", "tool_call_id": "c1", "content": [{"type": "image", "image": TEXT}]},
     ],
-    "messages": [{"role": "system", "content": TEXT}, {"role": _NEW, "content": TEXT}, TEXT],
-    "knowledgepulse": [
-        {"@type": "ToolCallPattern", "id": "kp:pattern:x"},
-        {"@type": _NEW, "id": "kp:trace:aa", "task": {"objective": TEXT}},
-    ],
+    "messages": [{"role": "system", "content": TEXT}, TEXT],
+    "knowledgepulse": [{"@type": "ToolCallPattern", "id": "kp:pattern:x"}],
 }
+RECORDS = {name: [*NOTHING[name], *(row for row, _ in UNKNOWN[name])] for name in NOTHING}
 # What a tool inserts into the texts that are typed into it.
 INSERTED: Mapping[str, list[str]] = {
     "claude-code": [REMINDER, HINT, f"{HINT}{REMINDER}"],

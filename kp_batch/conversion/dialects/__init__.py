@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from kp_batch.conversion.conversation.attributes import OtelSpan, Score
+from kp_batch.conversion.conversation.attributes import OtelSpan, Score, value_at
+from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects import (
     adk,
@@ -45,6 +46,15 @@ _DIALECTS = (
     *(openinference.DIALECT, langsmith.DIALECT, openllmetry.RUNS, genai.DIALECT, ai_sdk.DIALECT),
     *(openllmetry.DIALECT, pydantic_ai.DIALECT, adk.DIALECT, mlflow.DIALECT),
 )
+
+
+_KINDS = {name: {*kinds} for dialect in _DIALECTS for name, kinds in dialect.kinds.items()}
+
+
+def unknown_kinds(attributes: Json) -> list[str]:
+    """Return the kinds that a span's attributes name, and that are in no dialect."""
+    named = ((kinds, str(value_at(attributes, name) or "")) for name, kinds in _KINDS.items())
+    return [kind for kinds, kind in named if kind and kind.lower() not in kinds]
 
 
 def read(span: OtelSpan) -> SpanParts:

@@ -18,6 +18,11 @@ from kp_batch.conversion.vendors.ai_sdk import call_of
 
 _RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
 _CALLS = tuple(f"{run}.do{each}" for run in _RUNS for each in ("Generate", "Stream"))
+_OPERATION, _TOOL = "ai.operationId", "ai.toolCall"
+_NO_AGENTS = (
+    *("ai.embed", "ai.embed.doEmbed", "ai.embedMany", "ai.embedMany.doEmbed"),
+    *("ai.rerank", "ai.rerank.doRerank"),
+)
 # `ai.result.*` up to 3.
 _TEXT = ("ai.response.text", "ai.result.text")
 _OBJECT = ("ai.response.object", "ai.result.object")
@@ -25,8 +30,8 @@ _TOOL_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 
 
 def _kind(span: OtelSpan) -> Kind | None:
-    operation = value_at(span.attributes, "ai.operationId")
-    if operation == "ai.toolCall":
+    operation = value_at(span.attributes, _OPERATION)
+    if operation == _TOOL:
         return "tool"
     if operation in _CALLS:
         return "model"
@@ -65,6 +70,7 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
 
 DIALECT = Dialect(
     families=("ai.",),
+    kinds={_OPERATION: [each.lower() for each in (_TOOL, *_RUNS, *_CALLS, *_NO_AGENTS)]},
     kind=_kind,
     prompt=lambda span: _messages(json_at(span.attributes, "ai.prompt.messages")),
     answer=_answer,

@@ -1,7 +1,7 @@
 """A dialect of spans as a table: how to read each thing that a span records of an agent's work."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kp_batch.conversion.conversation.attributes import OtelSpan, Score, first_value, json_at
@@ -29,6 +29,8 @@ class Dialect:
 
     Attributes:
         families: beginnings of all its attribute names, up to the second dot.
+        kinds: for each attribute that names the kind of a span, all known values in lower case,
+            whether they are part of an agent or not.
         kind: kind of a span; None if it is not part of an agent.
         prompt, answer: messages of a model.
         asked, answered: messages of an agent or a chain.
@@ -42,6 +44,7 @@ class Dialect:
     """
 
     families: tuple[str, ...]
+    kinds: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
     kind: Callable[[OtelSpan], Kind | None] = lambda _: None
     prompt: Messages = lambda _: ()
     answer: Messages = lambda _: ()

@@ -31,6 +31,7 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.conversation.payloads import messages_in, messages_of, without_role
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects.dialect import Dialect
+from kp_batch.conversion.dialects.unread import MEMORY, NO_AGENTS, OPERATION
 from kp_batch.conversion.vendors import message_of
 from kp_batch.conversion.vendors.converse import blocks_in, plain
 
@@ -65,7 +66,7 @@ _SPEAKERS: Mapping[str, Role] = {
 
 def _content_of(span: OtelSpan) -> SpanContent | None:
     """Return the content of a span in this dialect; None if it has none."""
-    operation = value_at(span.attributes, "gen_ai.operation.name")
+    operation = value_at(span.attributes, OPERATION)
     is_known = operation in _OPERATIONS
     if not is_known:
         operation = _guess(span)
@@ -246,4 +247,10 @@ def _vendors_answer(value: object) -> list[Message]:
     return [Message("assistant", value)]
 
 
-DIALECT = Dialect(("gen_ai.",), hook=_content_of, input=_input, scores=_scores)
+DIALECT = Dialect(
+    ("gen_ai.",),
+    {OPERATION: (*_OPERATIONS, *NO_AGENTS, *MEMORY)},
+    hook=_content_of,
+    input=_input,
+    scores=_scores,
+)

@@ -15,6 +15,7 @@ from kp_batch.conversion.dialects.dialect import Dialect, Kind, json_of, value_o
 
 KIND, INPUTS, OUTPUTS = "langsmith.span.kind", "gen_ai.prompt", "gen_ai.completion"
 _KINDS: dict[object, Kind] = {"llm": "model", "tool": "tool", "retriever": "retriever"}
+KINDS = ("llm", "tool", "retriever", "chain", "embedding", "prompt", "parser")
 _INPUTS, _OUTPUTS = json_of(INPUTS), json_of(OUTPUTS)
 MAX_LITERAL_CHARS = 1 << 18  # a parsed character takes up to 500 bytes
 
@@ -76,6 +77,7 @@ def _result(span: OtelSpan) -> object:
 
 DIALECT = Dialect(
     families=("langsmith.",),
+    kinds={KIND: KINDS},
     kind=_kind,
     prompt=lambda span: messages_in(_INPUTS(span)),
     answer=lambda span: _answer(_OUTPUTS(span), "assistant", "tool"),  # which a provider runs

@@ -18,6 +18,10 @@ _KINDS: Mapping[str, Kind] = {
     "TOOL": "tool",
     "RETRIEVER": "retriever",
 }
+_OTHERS = (
+    *("CHAIN", "EMBEDDING", "RERANKER", "PARSER", "MEMORY", "WORKFLOW", "TASK"),
+    *("GUARDRAIL", "EVALUATOR", "UNKNOWN"),
+)
 _TOOL = "tool_name"  # Claude Code's; its spans have other names
 _METHOD = re.compile(r"\w+\.\w+")  # by which a framework runs an agent
 _INPUT = json_of("mlflow.spanInputs")
@@ -64,6 +68,7 @@ def _result(span: OtelSpan) -> object:
 
 DIALECT = Dialect(
     families=("mlflow.",),
+    kinds={_KIND: [kind.lower() for kind in (*_KINDS, *_OTHERS)]},
     kind=_kind,
     prompt=lambda span: messages_in(_INPUT(span)),
     answer=_answer,

@@ -35,12 +35,14 @@ _HOSTED = re.compile(
     r'"type": ?"(?:(?!function_|tool_|custom_tool_)\w+_call|(?:server|mcp)_tool_use)"'
 )
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
+_KIND = "openinference.span.kind"
 _KINDS: Mapping[str, Kind] = {
     "LLM": "model",
     "AGENT": "agent",
     "TOOL": "tool",
     "RETRIEVER": "retriever",
 }
+_OTHERS = ("CHAIN", "EMBEDDING", "RERANKER", "GUARDRAIL", "EVALUATOR", "PROMPT", "UNKNOWN")
 
 
 def _input(span: OtelSpan) -> object:
@@ -152,9 +154,8 @@ def _shown(value: object) -> object:
 
 DIALECT = Dialect(
     families=("openinference.", "input.", "annotations", "evaluations", "trace."),
-    kind=lambda span: _KINDS.get(
-        str(value_at(span.attributes, "openinference.span.kind") or "").upper()
-    ),
+    kinds={_KIND: [kind.lower() for kind in (*_KINDS, *_OTHERS)]},
+    kind=lambda span: _KINDS.get(str(value_at(span.attributes, _KIND) or "").upper()),
     prompt=_prompt,
     answer=_answer,
     asked=lambda span: _messages(span, "llm.input_messages") or asked_in(_input(span)),

@@ -143,7 +143,7 @@ def _messages_of(item: Json, usual: str) -> list[Message]:
     return [message] if message else []
 
 
-RUNS = Dialect((_OWN,), hook=_run_of)
+RUNS = Dialect((_OWN,), {_KIND: ("workflow", "task", "agent", "tool", "unknown")}, hook=_run_of)
 DIALECT = Dialect(
     ("gen_ai.prompt", "gen_ai.completion", "llm.", _OWN), hook=_content_of, input=_input
 )

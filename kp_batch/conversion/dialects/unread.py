@@ -22,13 +22,13 @@ _KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
     "lk.function_tool.output": ("LiveKit", ()),
 }
 _SPANS = {"claude_code.": "Claude Code", "haystack.agent.": "Haystack"}  # by their names
-_OPERATION = "gen_ai.operation.name"
-_MEMORY = (
+OPERATION = "gen_ai.operation.name"
+MEMORY = (
     *("search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"),
     *("create_memory_store", "delete_memory_store"),
 )
 # Uses of models besides an agent's work.
-_NO_AGENTS = (
+NO_AGENTS = (
     *("embeddings", "embedding", "rerank", "reranking", "moderation", "moderations"),
     *("image", "image_generation", "text_to_image", "audio", "speech", "text_to_speech"),
     *("speech_to_text", "transcription", "translation", "vectordb", "chain", "parser"),
@@ -51,13 +51,13 @@ def dialect_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
 
 def is_of_memory(span: OtelSpan) -> bool:
     """Whether a span reads or writes agents' memory, which may be outside of any run."""
-    return value_at(span.attributes, _OPERATION) in _MEMORY
+    return value_at(span.attributes, OPERATION) in MEMORY
 
 
 def operation_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
     """Return OpenTelemetry and an unknown operation of a span; None if there is none."""
     for span in spans:
-        operation = str(value_at(span.attributes, _OPERATION) or "")
-        if operation and operation.lower() not in (*_NO_AGENTS, *_MEMORY):
-            return "OpenTelemetry, with operations of its own", f"{_OPERATION}: {operation}"
+        operation = str(value_at(span.attributes, OPERATION) or "")
+        if operation and operation.lower() not in (*NO_AGENTS, *MEMORY):
+            return "OpenTelemetry, with operations of its own", f"{OPERATION}: {operation}"
     return None

@@ -38,6 +38,7 @@ from kp_batch.conversion.model import (
     SourceRecord,
     TraceDraft,
     lenient_probe,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -61,7 +62,7 @@ _VALID_AFTER = {
     "AgentSafetyRefusalError",
     "ContentPolicyViolationError",
 }
-_ROLES: Mapping[str, Role] = {"user": "user", "agent": "assistant"}
+_ROLES: Mapping[object, Role] = {"user": "user", "agent": "assistant", "system": "system"}
 _FAILED = ("is_error", "tool_result_is_error")  # of Harbor's agents; ATIF has no field
 
 
@@ -128,6 +129,11 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
     )
 
 
+def _unknown(payload: Json) -> Iterator[Skipped]:
+    sources = (str(step.get("source")) for step in payload["trajectory"]["steps"])
+    yield from (of_unknown_kind("step", source) for source in sources if source not in _ROLES)
+
+
 def _is_aside(step: Json) -> bool:
     """Whether a step is not the agent's own.
 
@@ -159,10 +165,10 @@ def _origin(trajectory: Json) -> Origin:
 
 
 def _message(step: Json) -> Message:
-    observation = step.get("observation") or {}
+    source, observation = str(step.get("source")), step.get("observation") or {}
     return Message(
-        role=_ROLES.get(str(step.get("source")), "system"),
-        text=text_of(step.get("message")),
+        role=_ROLES.get(source, "system"),
+        text=text_of(step.get("message")) if source in _ROLES else "",
         reasoning=text_of(step.get("reasoning_content")),
         calls=tuple(map(_call, step.get("tool_calls") or ())),
         results=tuple(map(_result, observation.get("results") or ())),
@@ -336,4 +342,5 @@ FORMAT = Format(
     records=records,
     draft=draft,
     source="document",
+    unknown=_unknown,
 )

@@ -36,6 +36,7 @@ from kp_batch.conversion.model import (
     SourceRecord,
     Turn,
     by_ending,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.vendors import ANTHROPIC, pieces_of
@@ -96,8 +97,6 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
             yield item
             continue
         number, line = item
-        if _is_unknown(line):
-            yield Skipped(f"line of an unknown kind: {line['type']}")
         yield SourceRecord(name, _kept(line), number)
 
 
@@ -105,8 +104,9 @@ def _is_own(line: Json) -> bool:
     return isinstance(line.get("type"), str) and any(map(line.get, _OWN))
 
 
-def _is_unknown(line: Json) -> bool:
-    return "type" in line and line["type"] not in (*_SPEAK, *_SILENT)
+def _unknown(line: Json) -> Iterator[Skipped]:
+    if "type" in line and line["type"] not in (*_SPEAK, *_SILENT):
+        yield of_unknown_kind("line", line["type"])
 
 
 def _kept(line: Json) -> Json:
@@ -390,5 +390,6 @@ FORMAT = Format(
     inputs=by_ending(".jsonl"),
     records=records,
     turns=turns,
+    unknown=_unknown,
     draft=partial(sessions.draft, framework="claude-code"),
 )

@@ -37,6 +37,7 @@ from kp_batch.conversion.model import (
     Refused,
     Skipped,
     SourceRecord,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -61,6 +62,20 @@ _COMPLETES = ("task_complete", "turn_complete", "turn_aborted")
 _AT_ONCE = 1.0  # seconds between copied lines, at most
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
+# What has a meaning here, and what is passed over because no trace needs it.
+_ITEMS = (
+    *("message", "reasoning", "ghost_snapshot", "additional_tools", "configuration_update"),
+    *("compaction", "compaction_summary", "context_compaction"),
+)
+_EVENTS = (
+    *(*_BEGINS, *_COMPLETES, *_ENDS, *_REPEATS, "item_completed", "agent_reasoning_raw_content"),
+    *("context_compacted", "thread_rolled_back", "thread_goal_updated", "thread_name_updated"),
+    *("thread_settings_applied", "entered_review_mode", "exited_review_mode", "undo_completed"),
+    *("web_search_end", "image_generation_end", "view_image_tool_call", "sub_agent_activity"),
+    *("collab_agent_spawn_end", "collab_agent_interaction_end", "collab_waiting_end"),
+    *("collab_close_end", "collab_resume_end", "dynamic_tool_call_request"),
+    *("dynamic_tool_call_response", "guardian_assessment", "error", "warning", "stream_error"),
+)
 _LOST = "its first line, which identifies the session, is lost"
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 _NAME = re.compile(r"rollout-.{19}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # a file's name
@@ -91,8 +106,6 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
             continue
         number, line = item
         is_known = is_known or line.get("type") == "session_meta" or _is_bare_header(line)
-        if _is_unknown(line):
-            yield Skipped(f"line of an unknown kind: {line.get('type')}")
         yield SourceRecord(name, _kept(line), number)
 
 
@@ -106,8 +119,22 @@ def _is_bare_header(line: Json) -> bool:
     return is_header and bool(line.get("id") and line.get("timestamp"))
 
 
-def _is_unknown(line: Json) -> bool:
-    return "payload" in line and line.get("type") not in (*_KINDS, *_SILENT)
+def _unknown(line: Json) -> Iterator[Skipped]:
+    """Yield the kind of a line, an item or an event; until autumn 2025, items were bare."""
+    kind, payload = line.get("type"), as_object(line.get("payload"))
+    if "payload" not in line:
+        is_known = "type" not in line or _is_item(kind)
+        yield from () if is_known else [of_unknown_kind("item", kind)]
+    elif kind not in (*_KINDS, *_SILENT):
+        yield of_unknown_kind("line", kind)
+    elif kind == "response_item" and not _is_item(payload.get("type")):
+        yield of_unknown_kind("item", payload.get("type"))
+    elif kind == "event_msg" and payload.get("type") not in _EVENTS:
+        yield of_unknown_kind("event", payload.get("type"))
+
+
+def _is_item(kind: object) -> bool:
+    return kind in _ITEMS or str(kind).endswith(("_call", "_output"))
 
 
 def _kept(line: Json) -> Json:
@@ -567,5 +594,6 @@ FORMAT = Format(
     inputs=_inputs,
     records=records,
     turns=turns,
+    unknown=_unknown,
     draft=partial(sessions.draft, framework="codex"),
 )

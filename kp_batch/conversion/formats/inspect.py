@@ -23,6 +23,7 @@ from kp_batch.conversion.conversation.attributes import texts
 from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import Json, as_object, list_in, parse_json
 from kp_batch.conversion.formats.inspect_samples import (
+    ROLES,
     Events,
     LogFacts,
     draft,
@@ -33,7 +34,15 @@ from kp_batch.conversion.formats.inspect_samples import (
 )
 from kp_batch.conversion.formats.json_files import read_json, unpacked
 from kp_batch.conversion.formats.rows import RowMap
-from kp_batch.conversion.model import Format, ReadItem, Refused, SourceRecord, by_ending
+from kp_batch.conversion.model import (
+    Format,
+    ReadItem,
+    Refused,
+    Skipped,
+    SourceRecord,
+    by_ending,
+    of_unknown_kind,
+)
 from kp_batch.errors import UnreadableError
 from kp_batch.files import open_regular
 from kp_batch.text import time_of
@@ -191,6 +200,11 @@ def _sample(log: LogFacts, item: object) -> SourceRecord | Refused:
         return SourceRecord(str(name), None)
 
 
+def _unknown(sample: Json) -> Iterator[Skipped]:
+    roles = (message.get("role") for message in sample["messages"])
+    yield from (of_unknown_kind("message", role) for role in roles if role not in ROLES)
+
+
 def _transcript(row: Json) -> SourceRecord | Refused:
     name = row[_ID]
     if not name:
@@ -272,5 +286,6 @@ FORMAT = Format(
     inputs=by_ending(".eval", ".json", ".parquet"),
     records=records,
     draft=draft,
+    unknown=_unknown,
     source="document",
 )

@@ -23,7 +23,7 @@ from kp_batch.conversion.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.text import sortable, time_of
 
-_ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
+ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 _ATTACHED = ("attachment://", "tc://")  # the second in old logs
 _OF_MESSAGES = ("role", "reasoning", "tool_call_id", "error", "tool_error")
 _OF_PARTS = (
@@ -117,7 +117,7 @@ def conversation(messages: Iterable[Json]) -> Iterator[Message]:
     """Yield messages, without those of an earlier run, except for the question."""
     asked = False
     for message in messages:
-        role = _ROLES.get(message.get("role") or "")
+        role = ROLES.get(message.get("role") or "")
         can_ask = role == "user" and not asked and not _is_shown(message)
         is_question = can_ask and _text(message) != ""
         asked = asked or is_question

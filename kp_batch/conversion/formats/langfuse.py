@@ -45,6 +45,7 @@ from kp_batch.conversion.model import (
     Skipped,
     SourceRecord,
     lenient_probe,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -58,6 +59,10 @@ _UNFINISHED = Refused(["unfinished_run"], "no manifest names it yet: its run is 
 _MISSING = Refused(["unreadable_file"], "a manifest names it, but it is missing")
 _CSV = Refused(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
 _DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
+_KINDS = (
+    *("SPAN", "EVENT", "GENERATION", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR"),
+    *("EMBEDDING", "GUARDRAIL"),
+)
 _OF_LANGSMITH = "it holds runs of LangSmith"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEXT_FIELDS = ("trace_name", "environment", "release", "version", "user_id", "session_id")
@@ -218,6 +223,12 @@ def _kind(row: Json) -> str:
     if "id" in row and "timestamp" in row and row.keys().isdisjoint(("trace_id", "type")):
         return "trace"
     raise UnreadableError("it holds no observations, scores or traces of Langfuse")
+
+
+def _unknown(row: Json) -> Iterator[Skipped]:
+    kind = row.get("type")
+    if row["kind"] == "observation" and kind not in (*_KINDS, *_UNSET):
+        yield of_unknown_kind("observation", kind)
 
 
 def _plain(value: object) -> object:
@@ -422,4 +433,5 @@ FORMAT = Format(
     records=records,
     draft=draft,
     has_spans=True,
+    unknown=_unknown,
 )

@@ -4,7 +4,7 @@ A record is a run. Left out are columns that no trace needs, such as costs and e
 an error, and most of `extra`, which is long: the model, its tools and the root's metadata are kept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 from kp_batch.bounds import TooLargeError
@@ -25,15 +25,17 @@ from kp_batch.conversion.conversation.messages import (
     JsonText,
     object_in,
 )
-from kp_batch.conversion.dialects.langsmith import DIALECT, INPUTS, KIND, OUTPUTS
+from kp_batch.conversion.dialects.langsmith import DIALECT, INPUTS, KIND, KINDS, OUTPUTS
 from kp_batch.conversion.formats.rows import RowMap
 from kp_batch.conversion.model import (
     Drafted,
     Format,
     Origin,
     Refused,
+    Skipped,
     SourceRecord,
     by_ending,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -84,6 +86,11 @@ def _extra(row: Json) -> object:
     tools = value_at(extra, "invocation_params.tools")
     values = {"model": first_text([extra], *_MODELS), "metadata": metadata, "tools": tools}
     return {name: value for name, value in values.items() if value}
+
+
+def _unknown(run: Json) -> Iterator[Skipped]:
+    if run["run_type"] not in (*KINDS, None):
+        yield of_unknown_kind("run", run["run_type"])
 
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
@@ -174,4 +181,5 @@ FORMAT = Format(
     records=_ROWS.records,
     draft=draft,
     has_spans=True,
+    unknown=_unknown,
 )

@@ -5,13 +5,14 @@ bytes of pictures in Parquet, and the column `trace`. In the Hub's own Parquet o
 it repeats the lines of their files.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 
 from kp_batch import bounds
 from kp_batch.conversion.conversation.attributes import first_text, scores_of, texts, value_at
 from kp_batch.conversion.conversation.instructions import tools_text
 from kp_batch.conversion.conversation.messages import (
+    ROLES,
     Json,
     JsonText,
     Message,
@@ -28,9 +29,11 @@ from kp_batch.conversion.model import (
     Native,
     Origin,
     Refused,
+    Skipped,
     SourceRecord,
     TraceDraft,
     by_ending,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.vendors import message_of, unwrapped
@@ -104,6 +107,13 @@ def _messages(row: Json) -> list[Message]:
     return with_reasoning(message for message in messages if message)
 
 
+def _unknown(row: Json) -> Iterator[Skipped]:
+    for message in map(as_object, map(parse_json, list_in(_conversation(row)))):
+        role = message.get("role", message.get("from"))
+        if role is not None and str(role).lower() not in (*ROLES, *_ROLES):
+            yield of_unknown_kind("message", role)
+
+
 def _usual(message: Json) -> Json:
     """Return a message in OpenAI's current shape."""
     if "from" in message and "role" not in message:
@@ -132,5 +142,6 @@ FORMAT = Format(
     records=_ROWS.records,
     draft=draft,
     source="document",
+    unknown=_unknown,
     has_times=False,
 )

@@ -23,6 +23,7 @@ from kp_batch.conversion.dialects.mlflow import parsed
 from kp_batch.conversion.formats.json_files import read_json_values
 from kp_batch.conversion.formats.otlp import draft as draft_of_spans
 from kp_batch.conversion.formats.otlp import records as records_of_otlp
+from kp_batch.conversion.formats.otlp import unknown
 from kp_batch.conversion.formats.otlp_values import FAULTS, id_of, record_of, time_of
 from kp_batch.conversion.model import (
     Drafted,
@@ -176,4 +177,5 @@ FORMAT = Format(
     records=records,
     draft=draft,
     has_spans=True,
+    unknown=unknown,
 )

@@ -44,6 +44,7 @@ from kp_batch.conversion.model import (
     SourceRecord,
     TraceDraft,
     by_ending,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -143,6 +144,15 @@ def _logged(request: Json, line: int | None) -> Iterator[ReadItem]:
         yield Skipped("logs")
 
 
+def unknown(payload: Json) -> Iterator[Skipped]:
+    """Yield the kind of a span that has no content in a dialect, and a kind that none knows."""
+    if "attributes" not in payload or is_event(payload):
+        return
+    kinds = dialects.unknown_kinds(payload["attributes"])
+    if kinds and dialects.read(OtelSpan.from_json(payload)).content is None:
+        yield of_unknown_kind("span", kinds[0])
+
+
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`; the records are `OtelSpan`s, or events from logs."""
     payloads = [record.payload for record in records]
@@ -216,4 +226,5 @@ FORMAT = Format(
     records=records,
     draft=draft,
     has_spans=True,
+    unknown=unknown,
 )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_at
 from kp_batch.conversion.conversation.messages import Json, list_in, object_in
 from kp_batch.conversion.conversation.spans import nanoseconds
-from kp_batch.conversion.formats.otlp import draft
+from kp_batch.conversion.formats.otlp import draft, unknown
 from kp_batch.conversion.formats.rows import NANOSECONDS, RowMap, plain, times_as_text
 from kp_batch.conversion.model import Format, Refused, SourceRecord, by_ending
 
@@ -85,4 +85,5 @@ FORMAT = Format(
     records=_ROWS.records,
     draft=draft,
     has_spans=True,
+    unknown=unknown,
 )

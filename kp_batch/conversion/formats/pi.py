@@ -31,6 +31,7 @@ from kp_batch.conversion.model import (
     SourceRecord,
     Turn,
     by_ending,
+    of_unknown_kind,
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
@@ -39,9 +40,13 @@ from kp_batch.text import sortable, time_of_number
 _SKILL = re.compile(r'<skill name="([^"]*)" location="[^"]*">\n.*?\n</skill>', re.DOTALL)
 _FILES = sessions.Injected(elements=("file",), openings=())
 _RESULTS = ("toolResult", "tool")
-_KNOWN = {
+_KINDS = {
     *("message", "session", "model_change", "thinking_level_change", "compaction"),
     *("branch_summary", "custom", "custom_message", "label", "session_info"),
+}
+_ROLES = {
+    *("user", "assistant", "system", *_RESULTS),
+    *("bashExecution", "custom", "branchSummary", "compactionSummary"),
 }
 
 
@@ -59,9 +64,14 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
             yield item
             continue
         number, line = item
-        if line.get("type") not in _KNOWN:
-            yield Skipped(f"line of an unknown kind: {line.get('type')}")
         yield SourceRecord(name, sessions.without_pictures(line), number)
+
+
+def _unknown(line: Json) -> Iterator[Skipped]:
+    if line.get("type") not in _KINDS:
+        yield of_unknown_kind("line", line.get("type"))
+    elif line["type"] == "message" and (role := line["message"].get("role")) not in _ROLES:
+        yield of_unknown_kind("message", role)
 
 
 def turns(_: str, lines: Lines, rules: Rules) -> Iterator[ReadItem | InTurn]:
@@ -190,5 +200,6 @@ FORMAT = Format(
     inputs=by_ending(".jsonl"),
     records=records,
     turns=turns,
+    unknown=_unknown,
     draft=partial(sessions.draft, framework="pi"),
 )

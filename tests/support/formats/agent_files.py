@@ -1,7 +1,8 @@
 """The runs of `agent_runs` as files of every format, to be changed; and what such files come to."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ BY_TURN, BY_SESSION = (
     for each in ("turn", "session")
 )
 WRITERS = {**SYSTEMS, **TALKERS}
+SESSIONS = ("claude-code", "codex", "pi")
 REAL = (
     *("claude-code", "claude-code by session", "codex", "codex by session"),
     *("pi", "pi by session"),
@@ -58,12 +60,35 @@ def usual(system: str) -> Mapping[str, tuple[Files, Outcome]]:
     return {name: (each, outcome_of_files(system, each)) for name, each in files.items()}
 
 
+def lists_in(system: str, files: Files) -> list[list[Any]]:
+    """The lists of records in files; a document has one within."""
+    lists = [*files.values()]
+    if system in SYSTEMS or format_of(system) in SESSIONS:
+        return lists
+    if system == "atif":
+        return [rows[0]["steps"] for rows in lists]
+    if system == "inspect":
+        return [rows[0]["samples"][0]["messages"] for rows in lists]
+    if system == "messages":
+        return [rows[0]["messages"] for rows in lists]
+    if system == "knowledgepulse":
+        return [rows[0]["data"]["knowledge_units"] for rows in lists]
+    raise AssertionError(f"say here where {system} has its records")
+
+
 def outcome_of_files(system: str, files: Files) -> Outcome:
     """The objective and the steps of each trace in some files, and what is refused."""
+    with written(files) as folder:
+        return _come_to(system, folder)
+
+
+@contextmanager
+def written(files: Files) -> Generator[Path]:
+    """Write files into a folder, which is removed."""
     with TemporaryDirectory() as folder:
         for name, rows in files.items():
             _write(Path(folder) / name, rows)
-        return _come_to(system, Path(folder))
+        yield Path(folder)
 
 
 def outcome_of_run(system: str, run: Sequence[Step]) -> Outcome:
