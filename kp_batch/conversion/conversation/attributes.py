@@ -29,6 +29,12 @@ class FlatAttributes(dict[str, Any]):
     __slots__ = ()
 
 
+def flat(attributes: Json) -> Json:
+    """Return attributes as flat ones if none is nested: their names are found at once."""
+    is_nested = dict in map(type, attributes.values())
+    return attributes if is_nested else FlatAttributes(attributes)
+
+
 @dataclass
 class Event:
     """An event of a span."""
@@ -70,9 +76,7 @@ class OtelSpan:
     @classmethod
     def from_json(cls, record: Json) -> "OtelSpan":
         """Make a span; its attributes are flat if none is nested. A pause is not a failure."""
-        attributes = record["attributes"]
-        if dict not in map(type, attributes.values()):
-            attributes = FlatAttributes(attributes)
+        attributes = flat(record["attributes"])
         events = [Event(**event) for event in record["events"]]
         raised = (event.attributes for event in events if event.name == "exception")
         failed = record["failed"] and not any(

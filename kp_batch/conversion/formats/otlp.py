@@ -14,6 +14,7 @@ from kp_batch.conversion.conversation.attributes import (
     FlatAttributes,
     OtelSpan,
     first_text,
+    flat,
     texts,
 )
 from kp_batch.conversion.conversation.messages import Json
@@ -148,7 +149,7 @@ def unknown(payload: Json) -> Iterator[Skipped]:
     """Yield the kind of a span that has no content in a dialect, and a kind that none knows."""
     if "attributes" not in payload or is_event(payload):
         return
-    kinds = dialects.unknown_kinds(payload["attributes"])
+    kinds = dialects.unknown_kinds(flat(payload["attributes"]))
     if kinds and dialects.read(OtelSpan.from_json(payload)).content is None:
         yield of_unknown_kind("span", kinds[0])
 
