@@ -196,6 +196,11 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "change",
             _CHANGE,
         ),
+        "earlier_score": Column(
+            "the score in the earlier export, 0..1; null: it has none", float | None, "from", ".4f"
+        ),
+        "change_of_export": Column("whether the trace entered or left the export", str, "change"),
+        "why": Column("why it entered or left", str, "why"),
         "from_facts": _change("a part of the change, or its mean; the four sum to it", "facts"),
         "from_novelty": _change("a part of the change, or its mean; the four sum to it", "novelty"),
         "from_weights": _change("a part of the change, or its mean; the four sum to it", "weights"),

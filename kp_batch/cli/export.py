@@ -1,8 +1,8 @@
 """`export`: the best traces out of a warehouse."""
 
 import re
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from errno import EISDIR
 from pathlib import Path
 from shutil import copyfileobj
@@ -27,6 +27,7 @@ from kp_batch.log import echo, user_err, user_out, writing_to
 from kp_batch.text import Terminal, count_of, printable
 
 if TYPE_CHECKING:
+    from kp_batch.exports.comparing import ExportComparison
     from kp_batch.exports.export import ExportResult
     from kp_batch.exports.export_options import ExportOptions
 
@@ -57,19 +58,23 @@ def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> Non
     By default, these are the traces at or above the threshold, read again from the archive. Private
     traces, and those that are gone or changed, are left out.
     """
-    if as_json and output == _STDOUT:
-        raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
     options = _options().checked(given(values), error=FaultySettingsError)
     from kp_batch.exports.export import export as export_traces
     from kp_batch.exports.export import refuse_empty
     from kp_batch.exports.formats import FORMATS
-    from kp_batch.exports.output import check_output
+    from kp_batch.exports.output import check_output, output_names
 
+    if output == _STDOUT and (as_json or options.split):
+        also = "--json and -o - both write to stdout" if as_json else "--split writes two files"
+        raise click.UsageError(f"{also}; name a file with -o")
     ending = ending_of(output, tuple(FORMATS[options.format].files))
-    if output != _STDOUT:
-        check_output(warehouse, Path(output).absolute())
-    with output_file(output, private=options.include_private) as file:
-        exported = export_traces(warehouse, options, file, ending=ending)
+    with ExitStack() as stack:
+        files: list[Path] = []
+        for name in output_names(options, output):
+            if name != _STDOUT:
+                check_output(warehouse, Path(name).absolute())
+            files.append(stack.enter_context(output_file(name, private=options.include_private)))
+        exported = export_traces(warehouse, options, *files, ending=ending)
         # stdout may be the export itself.
         text = json_line(exported) if as_json else exported_text(exported, output)
         echo(text, err=output == _STDOUT)
@@ -78,22 +83,40 @@ def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> Non
 
 def exported_text(result: "ExportResult", output: str) -> str:
     """Format what was exported for a terminal."""
-    skipped = [
+    left_out = [
         ("private", result.private),
         ("similar", result.dropped_similar),
         ("not in per", result.dropped_by_per),
         ("not in top", result.dropped_by_top),
         *result.not_found.items(),
-        *result.not_written.items(),
+        ("no score", result.ids_without_score),
     ]
-    where = "stdout" if output == "-" else printable(output)
+    where = "stdout" if output == _STDOUT else printable(output)
     lines = [
         f"{count_of(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
         *(_condition_text(*condition) for condition in result.conditions.items()),
-        *(f"  {reason:<10} {count_of(count, 'trace')}" for reason, count in skipped if count),
+        *(f"  {reason:<10} {count_of(count, 'trace')}" for reason, count in left_out if count),
         *(f"  see        {printable(file)}" for file in result.not_found_files),
+        *(_reason_text("not written", *reason) for reason in result.not_written.items()),
     ]
-    return "\n".join(lines)
+    if result.training is not None:
+        train, test = result.training, result.exported - result.training
+        lines.append(f"  split      {count_of(train, 'trace')} to train, {test:,} to test")
+    if result.deleted is not None:
+        lines.append(f"  deleted    {count_of(result.deleted, 'score')} to delete")
+    return "\n".join([*lines, *_comparison_lines(result.comparison)])
+
+
+def _comparison_lines(comparison: "ExportComparison | None") -> Iterator[str]:
+    if comparison is None:
+        return
+    yield f"  in both    {count_of(comparison.in_both, 'trace')}"
+    for what, reasons in (("entered", comparison.entered), ("left", comparison.left)):
+        yield from (_reason_text(what, *reason) for reason in reasons.items())
+
+
+def _reason_text(what: str, reason: str, count: int) -> str:
+    return f"  {what:<10} {count_of(count, 'trace')}: {reason}"
 
 
 def _condition_text(words: str, left_out: int) -> str:

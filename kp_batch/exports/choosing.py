@@ -1,6 +1,7 @@
 """Choose scored traces in the tables of a warehouse, with their places in the archive."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -25,9 +26,25 @@ _READ_AT_ONCE = 2_000  # rows
 _CONDITION_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
 
 
-def choose(
-    warehouse: Path, options: ExportOptions, path: Path, *, all_scores: bool
-) -> tuple[int, dict[str, int]]:
+@dataclass(frozen=True)
+class Choice:
+    """The traces that meet the conditions of an export.
+
+    Attributes:
+        count: how many there are.
+        left_out: the conditions in words, in order. Each has the number of traces that meet the
+            conditions before it, and not this one.
+        unscored: the traces of `ids` and of the run of `only_changed` without a score now, sorted.
+        unscored_ids: how many ids of `ids` are among them.
+    """
+
+    count: int
+    left_out: dict[str, int]
+    unscored: tuple[str, ...]
+    unscored_ids: int
+
+
+def choose(warehouse: Path, options: ExportOptions, path: Path, *, all_scores: bool) -> Choice:
     """Write the `ChosenTrace` of each trace that meets the conditions to a Parquet file.
 
     DuckDB gets access only to that file's folder and the warehouse.
@@ -38,35 +55,61 @@ def choose(
         path: the file, which also has all columns of the view scores.
         all_scores: whether the lowest score is 0 by default, and not the threshold.
 
-    Returns:
-        The number of these traces; and the conditions in words, in order. Each has the number of
-        traces that meet the conditions before it, and not this one.
+    Raises:
+        KpBatchError: DuckDB refuses the condition in SQL, or vectors are missing for `distinct`.
+        WarehouseError: the tables of the run of `only_changed` were removed.
     """
     with connect(warehouse) as connection:
         connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=duckdb_limit()))
         confine(connection, folders=(warehouse.resolve(), path.parent.resolve()))
+        snapshot = PublishedSnapshot.shown_by(warehouse, connection)
+        _create_earlier(connection, snapshot, options)
         setting = "SELECT settings->>'threshold' FROM manifest"
         [(threshold,)] = connection.execute(setting).fetchall()
         left_out = _create_wanted(connection, options, None if all_scores else threshold)
         if options.distinct is not None and options.distinct < 1:
             _check_vectors(connection)
-        snapshot = PublishedSnapshot.shown_by(warehouse, connection)
-        last = last_done(snapshot.runs())
-        hashed = statement(
-            """(
-                SELECT wanted.*, content_hash, $facts_version AS facts_version
-                FROM wanted JOIN $scores AS scored USING (trace_id)
-            )""",
-            scores=snapshot.relation("scores"),
-            facts_version=last.versions["facts"] if last else 0,
-        )
-        copy = statement(
-            "COPY ($locations) TO $path (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384)",
-            locations=locations_query(hashed, "files", snapshot.relation("facts")),
-            path=literal(path),
-        )
-        [(count,)] = connection.execute(copy).fetchall()
-        return int(count), left_out
+        count = _write_chosen(connection, snapshot, path)
+        unscored = connection.execute("FROM unscored ORDER BY trace_id").fetchall()
+        [(unscored_ids,)] = connection.execute(
+            "SELECT count(*) FROM unscored SEMI JOIN asked_ids USING (trace_id)"
+        ).fetchall()
+        return Choice(count, left_out, tuple(trace_id for (trace_id,) in unscored), unscored_ids)
+
+
+def _create_earlier(
+    connection: duckdb.DuckDBPyConnection, snapshot: PublishedSnapshot, options: ExportOptions
+) -> None:
+    """Create the tables asked_ids, unchanged_ids and unscored.
+
+    An unchanged trace has the same score as in the run of `only_changed`, from the same settings.
+    """
+    ids = pl.DataFrame({"trace_id": options.ids or ()}, {"trace_id": pl.String})
+    connection.register("ids_of_options", ids.to_arrow())
+    connection.execute("CREATE TEMP TABLE asked_ids AS FROM ids_of_options")
+    query = statement("SELECT trace_id, score, encoder_id, cache_id, cache_group, profile_id")
+    if options.only_changed:
+        run = snapshot.as_of(*snapshot.find_runs(options.only_changed))
+        rows = statement("$query FROM $scores", query=query, scores=run.relation("scores"))
+    else:
+        rows = statement("$query FROM scores WHERE false", query=query)
+    connection.execute(statement("CREATE TEMP TABLE earlier AS $rows", rows=rows))
+    connection.execute(
+        """
+        CREATE TEMP TABLE unchanged_ids AS
+        SELECT trace_id FROM scores JOIN earlier USING (trace_id)
+        WHERE (scores.score, scores.encoder_id, scores.cache_id, scores.profile_id)
+            = (earlier.score, earlier.encoder_id, earlier.cache_id, earlier.profile_id)
+        AND scores.cache_group IS NOT DISTINCT FROM earlier.cache_group
+        """
+    )
+    connection.execute(
+        """
+        CREATE TEMP TABLE unscored AS
+        (SELECT trace_id FROM earlier UNION FROM asked_ids)
+        EXCEPT SELECT trace_id FROM scores
+        """
+    )
 
 
 def _create_wanted(
@@ -107,6 +150,27 @@ def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
             f"({count_of(count, 'chosen trace')}); "
             "leave out --distinct, or run with an embedder first"
         )
+
+
+def _write_chosen(
+    connection: duckdb.DuckDBPyConnection, snapshot: PublishedSnapshot, path: Path
+) -> int:
+    last = last_done(snapshot.runs())
+    hashed = statement(
+        """(
+            SELECT wanted.*, content_hash, $facts_version AS facts_version
+            FROM wanted JOIN $scores AS scored USING (trace_id)
+        )""",
+        scores=snapshot.relation("scores"),
+        facts_version=last.versions["facts"] if last else 0,
+    )
+    copy = statement(
+        "COPY ($locations) TO $path (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384)",
+        locations=locations_query(hashed, "files", snapshot.relation("facts")),
+        path=literal(path),
+    )
+    [(count,)] = connection.execute(copy).fetchall()
+    return int(count)
 
 
 def chosen_traces(path: Path) -> Iterator[ChosenTrace]:

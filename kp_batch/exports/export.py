@@ -6,22 +6,25 @@ are private, gone, or similar to a better one are left out.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.duck import SQL, read_parquet, statement
 from kp_batch.errors import KpBatchError, Unread
 from kp_batch.exports.choosing import choose, chosen_traces
+from kp_batch.exports.comparing import ExportComparison, compare_exports
 from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats import writer_of
 from kp_batch.exports.formats.model import ChosenTrace, ExportFormat, FileWriter, Row
-from kp_batch.exports.output import check_output
-from kp_batch.exports.ranking import best_per, select_distinct
+from kp_batch.exports.output import check_output, output_names
+from kp_batch.exports.ranking import keep_best, split_exported
 from kp_batch.files import atomic_write
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import Trace, reread_batches
@@ -62,6 +65,10 @@ class ExportResult(Displayed):
     # The conditions that chosen traces meet, in words, in order. Each has the number of traces that
     # meet the conditions before it, and not this one.
     conditions: dict[str, int] = field(default_factory=dict[str, int])
+    training: int | None = None  # of the exported traces, in the first file of a split
+    ids_without_score: int = 0  # of `ids`
+    deleted: int | None = None  # scores in the file `deleted`
+    comparison: ExportComparison | None = None  # with the export `compare_with`
 
 
 @dataclass
@@ -69,7 +76,7 @@ class TraceRows:
     """Makes what is written of traces, and counts those that are left out."""
 
     form: ExportFormat
-    include_private: bool
+    options: ExportOptions
     private: int = 0
     not_found: Counter[Unread] = field(default_factory=Counter[Unread])
     files: dict[str, None] = field(default_factory=dict[str, None])  # that lack traces
@@ -83,9 +90,9 @@ class TraceRows:
             if isinstance(trace, str):  # it cannot be read again as it was scored
                 self.not_found[trace] += 1
                 self.files[scored.source_file] = None
-            elif not self.include_private and _is_private(trace):
+            elif not self.options.include_private and _is_private(trace):
                 self.private += 1
-            elif isinstance(row := self.form.row(scored, trace), str):
+            elif isinstance(row := self.form.row(scored, trace, self.options), str):
                 self.not_written[row] += 1
             else:
                 yield scored, row
@@ -96,7 +103,7 @@ class TraceRows:
         return self.private + self.not_found.total() + self.not_written.total()
 
 
-def export(warehouse: Path, options: ExportOptions, output: Path, *, ending: str) -> ExportResult:
+def export(warehouse: Path, options: ExportOptions, *files: Path, ending: str) -> ExportResult:
     """Write scored traces, read again from the archive, in the order of created_at and id.
 
     With `per` or `top`, they are in the order of score and id, the best first.
@@ -109,61 +116,57 @@ def export(warehouse: Path, options: ExportOptions, output: Path, *, ending: str
     Args:
         warehouse: the folder of the tables, which does not change.
         options: which traces, and the format.
-        output: the file, which is incomplete until this returns.
+        files: a file for each name of `output_names`, incomplete until this returns.
         ending: chooses the kind of file, such as ".jsonl".
 
     Raises:
         KpBatchError: DuckDB refuses the condition in SQL; `distinct` needs vectors that traces
             lack; the format has no such file; or traces in the file may have been forgotten since.
-        WarehouseError: there is no warehouse, or vectors are missing.
+        WarehouseError: there is no warehouse, vectors are missing, or the tables of the run of
+            `only_changed` were removed.
     """
     form, writer = writer_of(options.format, ending)
     forgotten = _forgotten_lists(warehouse)
-    with (
-        Staging.temporary() as staging,
-        staging.connect() as connection,
-        output.open("wb") as file,
-    ):
+    with Staging.temporary() as staging, staging.connect() as connection:
         chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
-        count, conditions = choose(warehouse, options, chosen, all_scores=form.is_scores)
-        rows_of = TraceRows(form, options.include_private)
-        _stage(chosen, count, read, rows_of, writer)
+        choice = choose(warehouse, options, chosen, all_scores=form.is_scores)
+        rows_of = TraceRows(form, options)
+        _stage(chosen, choice.count, read, rows_of, writer)
         create_view(connection, "main", "read", read_parquet(read))
-        rows = statement("read")
-        if options.distinct is not None:
-            select_distinct(warehouse, connection, staging.vectors, options.distinct)
-            rows = statement("(FROM read SEMI JOIN distinct_ids USING (trace_id))")
-        distinct = _count(connection, rows)
-        if options.per:
-            rows = best_per(connection, rows, chosen, options.most_per)
-        remaining = _count(connection, rows)
-        if options.best_first:
-            query = statement("FROM $rows ORDER BY score DESC, trace_id", rows=rows)
-        else:
-            query = statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
-        if options.top is not None:
-            query = statement("$query LIMIT $top", query=query, top=options.top)
-        writer.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
+        kept = keep_best(warehouse, connection, staging, options, chosen)
+        parts = [statement("exported")]
+        if options.split:
+            split_exported(connection, options, chosen)
+            rest = statement("(FROM exported ANTI JOIN training USING (trace_id))")
+            parts = [statement("training"), rest]
+        written = [
+            _write(connection, part, writer, file, best_first=options.best_first)
+            for part, file in zip(parts, files, strict=False)
+        ]
+        comparison = None
+        if options.compare_with:
+            comparison = compare_exports(warehouse, connection, chosen, options.compare_with)
+    if options.deleted:
+        ids = map(form.score_id or str, choice.unscored)
+        files[-1].write_text("".join(f"{one}\n" for one in ids), "utf-8")
     if _forgotten_lists(warehouse) != forgotten:
         raise KpBatchError("traces were forgotten during the export; export again")
-    written = remaining if options.top is None else min(remaining, options.top)
     return ExportResult(
-        chosen=count,
-        exported=written,
+        chosen=choice.count,
+        exported=kept.top,
         private=rows_of.private,
-        dropped_similar=count - rows_of.left_out - distinct,
+        dropped_similar=choice.count - rows_of.left_out - kept.distinct,
         not_found=dict(rows_of.not_found),
         not_found_files=tuple(rows_of.files)[:_FILES_NAMED],
         not_written=dict(rows_of.not_written),
-        dropped_by_per=distinct - remaining,
-        dropped_by_top=remaining - written,
-        conditions=conditions,
+        dropped_by_per=kept.distinct - kept.per,
+        dropped_by_top=kept.per - kept.top,
+        conditions=choice.left_out,
+        training=written[0] if options.split else None,
+        ids_without_score=choice.unscored_ids,
+        deleted=len(choice.unscored) if options.deleted else None,
+        comparison=comparison,
     )
-
-
-def _count(connection: duckdb.DuckDBPyConnection, rows: SQL) -> int:
-    [(count,)] = connection.execute(statement("SELECT count(*) FROM $rows", rows=rows)).fetchall()
-    return int(count)
 
 
 def _forgotten_lists(warehouse: Path) -> Mapping[str, str] | None:
@@ -185,6 +188,33 @@ def _stage(chosen: Path, count: int, path: Path, rows_of: TraceRows, writer: Fil
             bar.add(len(batch))
 
 
+def _write(
+    connection: duckdb.DuckDBPyConnection,
+    part: SQL,
+    writer: FileWriter,
+    path: Path,
+    *,
+    best_first: bool,
+) -> int:
+    """Write some rows to a file, and return how many."""
+    rows = statement("(FROM read SEMI JOIN $part AS part USING (trace_id))", part=part)
+    if best_first:
+        query = statement("FROM $rows ORDER BY score DESC, trace_id", rows=rows)
+    else:
+        query = statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
+    count = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE):
+            count += batch.num_rows
+            yield batch
+
+    with path.open("wb") as file:
+        writer.write(batches(), file)
+    return count
+
+
 def _is_private(trace: Trace) -> bool:
     """Whether it has a value that is not in `_SHARED`, such as "Private"."""
     metadata = trace["metadata"]
@@ -200,10 +230,13 @@ def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportRe
     """
     ending = output.suffix.lower()
     writer_of(options.format, ending)
-    check_output(warehouse, output.absolute())
-    with atomic_write(output) as partial:
-        partial.touch(0o600 if options.include_private else 0o666)
-        result = export(warehouse, options, partial, ending=ending)
+    with ExitStack() as stack:
+        partials: list[Path] = []
+        for path in map(Path, output_names(options, str(output))):
+            check_output(warehouse, path.absolute())
+            partials.append(partial := stack.enter_context(atomic_write(path)))
+            partial.touch(0o600 if options.include_private else 0o666)
+        result = export(warehouse, options, *partials, ending=ending)
         refuse_empty(result, str(output))
     return result
 

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from kp_batch.duck import literal, statement
 from kp_batch.settings import ONE_OR_MORE, Metavar, SettingsModel
-from kp_batch.text import one_line
+from kp_batch.text import count_of, one_line
 
 
 def _parse_day(day: Any) -> str | None:
@@ -48,11 +49,26 @@ def _parse_per(value: Any) -> Any:
 Day = Annotated[str | None, BeforeValidator(_parse_day), Metavar("DATE")]
 
 
+def _read_ids(value: Any) -> Any:
+    from kp_batch.exports.earlier import read_ids  # and Polars, which takes long to import
+
+    return None if value is None else read_ids(value)
+
+
 class ExportOptions(SettingsModel):
-    """Which traces are exported, those that meet every condition, and in which format."""
+    """Which traces are exported, those that meet every condition, and how they are written."""
 
-    format: Literal["traces"] = Field("traces", description="What is written of each trace.")
-
+    format: Literal["traces", "registry"] = Field(
+        "traces", description="What is written of each trace."
+    )
+    ids: Annotated[tuple[str, ...] | None, BeforeValidator(_read_ids), Metavar("FILE")] = Field(
+        None,
+        description="Only these traces: a file with an id in each line, or a table with the column "
+        "trace_id or id, such as an earlier export.",
+    )
+    only_changed: Annotated[str | None, Metavar("RUN")] = Field(
+        None, description="Only traces whose scores differ from those that this run left."
+    )
     min_score: Annotated[float | None, Metavar("SCORE")] = Field(
         None,
         ge=0,
@@ -86,11 +102,34 @@ class ExportOptions(SettingsModel):
         None, ge=1, description="Only the best N, the best first."
     )
     include_private: bool = Field(default=False, description="Export private traces, too.")
+    include_registry: bool = Field(
+        default=False, description="Export traces that came from a registry to a registry, too."
+    )
+    split: Annotated[float | None, Metavar("SHARE")] = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Write about this share into NAME.train, and the others into NAME.test.",
+    )
+    split_by: Literal["objective", "time"] = Field(
+        "objective",
+        description="What the two files do not share: tasks, or times (the earlier ones train).",
+    )
+    deleted: Annotated[Path | None, Metavar("FILE")] = Field(
+        None,
+        description="Also write the ids of scores to delete: traces of --only-changed or --ids "
+        "without a score now.",
+    )
+    compare_with: Annotated[Path | None, Metavar("FILE")] = Field(
+        None, description="Say which traces entered and left since this export, and why."
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.since and self.until and self.since > self.until:
             raise ValueError(f"since {self.since} is after until {self.until}; change one")
+        if self.deleted and not (self.only_changed or self.ids):
+            raise ValueError("deleted needs only_changed or ids, which have had scores; give one")
         return self
 
     @property
@@ -106,11 +145,18 @@ class ExportOptions(SettingsModel):
         return [(names.get(column, column), int(most)) for column, _, most in pairs]
 
     def conditions(self, threshold: str | None) -> Iterator[tuple[str, str]]:
-        """The conditions in SQL, with the variable `domains`, each with its words.
+        """The conditions in SQL, each with its words.
+
+        They read the variable `domains` and the tables asked_ids and unchanged_ids.
 
         Args:
             threshold: the lowest score by default; None: 0.
         """
+        if self.ids is not None:
+            yield "trace_id IN (FROM asked_ids)", f"one of {count_of(len(self.ids), 'id')}"
+        if self.only_changed:
+            unchanged = "trace_id NOT IN (FROM unchanged_ids)"
+            yield unchanged, f"changed since run {self.only_changed}"
         if self.min_score is None and threshold is not None:
             yield "meets_threshold", f"score >= {threshold}, the threshold of the warehouse"
         elif self.min_score:

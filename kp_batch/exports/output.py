@@ -7,10 +7,20 @@ import polars as pl
 
 from kp_batch.archive.sources import covers
 from kp_batch.errors import KpBatchError
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.snapshot import published
+
+
+def output_names(options: ExportOptions, output: str) -> list[str]:
+    """Return the names of the files that an export writes: one or two, then the deleted ids."""
+    path = Path(output)
+    parts = [output]
+    if options.split:
+        parts = [str(path.with_suffix(f".{part}{path.suffix}")) for part in ("train", "test")]
+    return [*parts, str(options.deleted)] if options.deleted else parts
 
 
 def check_output(warehouse: Path, output: Path) -> None:

@@ -1,6 +1,7 @@
 """Keep the best of the traces that were read: one of similar ones, some of each value."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -8,12 +9,67 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.duck import SQL, identifier, read_parquet, set_variables, sql, statement
+from kp_batch.duck import SQL, identifier, literal, read_parquet, set_variables, sql, statement
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.novelty.resemblance import Distinct
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.staging import Staging
 
 _VECTORS = 16_384  # in memory at once; in this order they are from many chunks
+
+
+@dataclass(frozen=True)
+class BestCounts:
+    """How many traces are left after each step of `keep_best`."""
+
+    distinct: int
+    per: int
+    top: int
+
+
+def keep_best(
+    warehouse: Path,
+    connection: duckdb.DuckDBPyConnection,
+    staging: Staging,
+    options: ExportOptions,
+    chosen: Path,
+) -> BestCounts:
+    """Create the table exported: trace_id, score and created_at of the best traces that were read.
+
+    First `distinct` counts, then each column of `per`, then `top`. Of equal scores, the one whose
+    id comes first is better.
+
+    Args:
+        warehouse: the folder of the tables.
+        connection: has the view read; see ranked.sql.
+        staging: has a file for the places of vectors.
+        options: have `distinct`, `per` and `top`.
+        chosen: the file of `choose`.
+
+    Raises:
+        WarehouseError: vectors are missing.
+    """
+    rows = statement("read")
+    if options.distinct is not None:
+        select_distinct(warehouse, connection, staging.vectors, options.distinct)
+        rows = statement("(FROM read SEMI JOIN distinct_ids USING (trace_id))")
+    distinct = _count(connection, rows)
+    if options.per:
+        rows = best_per(connection, rows, chosen, options.most_per)
+    per = _count(connection, rows)
+    query = statement("SELECT trace_id, score, created_at FROM $rows", rows=rows)
+    if options.top is not None:
+        query = statement(
+            "$query ORDER BY score DESC, trace_id LIMIT $top", query=query, top=options.top
+        )
+    connection.execute(statement("CREATE TEMP TABLE exported AS $query", query=query))
+    return BestCounts(distinct, per, _count(connection, statement("exported")))
+
+
+def _count(connection: duckdb.DuckDBPyConnection, rows: SQL) -> int:
+    [(count,)] = connection.execute(statement("SELECT count(*) FROM $rows", rows=rows)).fetchall()
+    return int(count)
 
 
 def select_distinct(
@@ -94,3 +150,37 @@ def best_per(
         )
     connection.execute(statement("CREATE TEMP TABLE best_per AS $keys", keys=keys))
     return statement("(FROM $rows SEMI JOIN best_per USING (trace_id))", rows=rows)
+
+
+def split_exported(
+    connection: duckdb.DuckDBPyConnection, options: ExportOptions, chosen: Path
+) -> None:
+    """Create the table training: about the share `split` of the table exported.
+
+    By objective, the objective's hash decides: all attempts at a task are on one side, and stay
+    there when traces come or go. By time, these are the oldest traces, at most the share of all;
+    traces of one time are all on one side.
+
+    Args:
+        connection: has the table exported.
+        options: have `split` and `split_by`.
+        chosen: the file of `choose`, with objective_hash: 32 hexadecimal digits.
+    """
+    share = options.split or 0
+    if options.split_by == "objective":
+        training = statement(
+            """SELECT trace_id FROM exported
+            JOIN (SELECT trace_id, objective_hash FROM $chosen) USING (trace_id)
+            WHERE objective_hash < $bound""",
+            chosen=read_parquet(chosen),
+            bound=literal(f"{int(share * 16**32):032x}"),
+        )
+    else:
+        training = statement(
+            """SELECT trace_id FROM exported WHERE created_at < (
+                SELECT created_at FROM exported ORDER BY created_at
+                LIMIT 1 OFFSET (SELECT floor(count(*) * $share)::BIGINT FROM exported)
+            )""",
+            share=share,
+        )
+    connection.execute(statement("CREATE TEMP TABLE training AS $training", training=training))

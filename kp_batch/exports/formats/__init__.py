@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kp_batch.errors import KpBatchError
-from kp_batch.exports.formats import traces
+from kp_batch.exports.formats import registry, traces
 from kp_batch.exports.formats.model import ExportFormat, FileWriter
 
-FORMATS: Mapping[str, ExportFormat] = MappingProxyType({"traces": traces.FORMAT})
+FORMATS: Mapping[str, ExportFormat] = MappingProxyType(
+    {"traces": traces.FORMAT, "registry": registry.FORMAT}
+)
 
 
 def writer_of(name: str, ending: str) -> tuple[ExportFormat, FileWriter]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.archive.file_formats.json import reader
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.ingest.reread import Trace
 from kp_batch.schemas import arrow_schema
 from kp_batch.text import encodable
@@ -77,15 +78,18 @@ class ExportFormat:
     """A format of exports.
 
     Attributes:
-        row: makes what is written of a trace; or returns the reason why it cannot be written, in
-            words that follow a number of traces.
+        row: makes what is written of a trace, by the options; or returns the reason why it cannot
+            be written, such as "no assistant message", which follows a number of traces.
         files: how its files are written, by the ending of their names; stdout takes the first.
         is_scores: whether it has scores without contents. Then the lowest score is 0 by default.
+        score_id: makes the id of a trace's score in the other system from the trace's id; None: it
+            is the trace's id.
     """
 
-    row: Callable[[ChosenTrace, Trace], Row | str]
+    row: Callable[[ChosenTrace, Trace, ExportOptions], Row | str]
     files: Mapping[str, FileWriter]
     is_scores: bool = False
+    score_id: Callable[[str], str] | None = None
 
 
 _LINE = pl.Schema({"line": pl.String})

@@ -1,5 +1,6 @@
 """Traces with their scores: another archive, which can be scored again."""
 
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row, parquet_of
 from kp_batch.ingest.reread import Trace
 from kp_batch.schemas import EXPORTED
@@ -8,7 +9,7 @@ from kp_batch.schemas import EXPORTED
 _ORIGIN = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 
 
-def _row(scored: ChosenTrace, trace: Trace) -> Row:
+def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row:
     """The trace with its score and the score's origin: a struct of `schemas.EXPORTED`."""
     trace["metadata"] |= {
         "quality_score": scored.score,

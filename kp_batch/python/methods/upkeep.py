@@ -1,10 +1,10 @@
 """The upkeep of a warehouse, and exports."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kp_batch.arguments import typed
 from kp_batch.python.calls import Duration, Several, parsed
@@ -13,6 +13,8 @@ from kp_batch.text import parse_keep
 from kp_batch.warehouse.author import parse_note
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from kp_batch.exports.export import ExportResult
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.migrate import MigrateResult
@@ -31,6 +33,8 @@ class UpkeepMethods(Place):
         output: str | PathLike[str],
         *,
         format: str = "traces",  # noqa: A002 (the option's name)
+        ids: "str | PathLike[str] | Iterable[str] | pl.DataFrame | None" = None,
+        only_changed: str | None = None,
         min_score: float | None = None,
         domain: Several = (),
         since: str | date | None = None,
@@ -41,12 +45,19 @@ class UpkeepMethods(Place):
         per: Mapping[str, int] | Several = (),
         top: int | None = None,
         include_private: bool = False,
+        include_registry: bool = False,
+        split: float | None = None,
+        split_by: Literal["objective", "time"] = "objective",
+        deleted: str | PathLike[str] | None = None,
+        compare_with: str | PathLike[str] | None = None,
     ) -> "ExportResult":
         """Write traces with their scores.
 
         Args:
             output: the file, such as `"best.jsonl"`.
             format: what is written of each trace; see the command.
+            ids: only these traces: ids, a frame with the column trace_id or id, or a file.
+            only_changed: only traces whose scores differ from those that this run left.
             min_score: the lowest score; None: the threshold.
             domain: only these domains; empty: all.
             since: only traces of this day or later, in UTC, such as `"2026-01-31"`.
@@ -58,6 +69,12 @@ class UpkeepMethods(Place):
                 `{"objective": 1}`.
             top: only the best ones, at most this many.
             include_private: whether to export private traces, too.
+            include_registry: whether traces that came from a registry are exported to it, too.
+            split: the share that is written into NAME.train; the others are in NAME.test.
+            split_by: what the two files do not share.
+            deleted: a file for the ids of scores to delete: of traces in `only_changed` or `ids`
+                without a score now.
+            compare_with: an earlier export, to say which traces entered and left, and why.
 
         Examples:
             >>> result = wh.export("best.jsonl", min_score=0.7, domain="code")
@@ -79,6 +96,13 @@ class UpkeepMethods(Place):
             "per": per,
             "top": top,
             "include_private": include_private,
+            "include_registry": include_registry,
+            "ids": ids,
+            "only_changed": only_changed,
+            "split": split,
+            "split_by": split_by,
+            "deleted": deleted,
+            "compare_with": compare_with,
         }
         with self._reading() as folder:
             return export_to(folder, ExportOptions.checked(options, field_of), Path(output))

@@ -1,0 +1,138 @@
+"""Units that a KnowledgePulse registry takes, with the score as their quality_score."""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kp_batch.exports.export_options import ExportOptions
+from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
+from kp_batch.ingest.reread import Trace
+
+_CONTEXT = "https://openknowledgepulse.org/schema/v1"
+_PREFIX = "kp:trace:"
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_VISIBILITY = ("network", "org", "private")
+_PRIVACY = ("aggregated", "federated", "private")
+
+Test = Callable[[Any], bool]
+
+
+class _RefusedError(Exception):
+    """The registry would refuse the trace; the message is why."""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_latency(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_delta(value: Any) -> bool:
+    return (
+        _is_object(value)
+        and _are_objects(value.get("entities"), "name", "type")
+        and _are_objects(value.get("relationships"), "fact", "valid_from")
+    )
+
+
+def _are_objects(values: Any, *keys: str) -> bool:
+    """Whether this is a list of objects with a text for each key."""
+    return isinstance(values, list) and all(
+        _is_object(value) and all(_is_text(value.get(key)) for key in keys) for value in values
+    )
+
+
+def _row(chosen: ChosenTrace, trace: Trace, options: ExportOptions) -> Row | str:
+    """Make a unit with the fields of the registry's schema, without those that its parser drops.
+
+    Missing values are left out; a step without step_id gets its position.
+    """
+    native = trace.get("native") or {}
+    if native.get("system") == "knowledgepulse" and not options.include_registry:
+        return "they came from a registry"
+    try:
+        return _unit(chosen, trace)
+    except _RefusedError as error:
+        return str(error)
+
+
+def _unit(chosen: ChosenTrace, trace: Trace) -> Row:
+    metadata, task, outcome = trace["metadata"], trace["task"], trace["outcome"]
+    _require(chosen.trace_id.startswith(_PREFIX), f"an id that does not begin with {_PREFIX}")
+    for name, values in (("visibility", _VISIBILITY), ("privacy_level", _PRIVACY)):
+        _require(metadata.get(name) in values, f"a {name} other than {', '.join(values)}")
+    _require(_is_text(outcome.get("result_summary")), "no text in outcome.result_summary")
+    created = _EPOCH + timedelta(microseconds=chosen.created_at)
+    return {
+        "@context": _CONTEXT,
+        "@type": "ReasoningTrace",
+        "id": chosen.trace_id,
+        **_fields(trace, source_skill=_is_text),
+        "metadata": {
+            "created_at": created.isoformat().replace("+00:00", "Z"),
+            **_fields(metadata, agent_id=_is_text, framework=_is_text, validated_by=_are_texts),
+            "task_domain": metadata["task_domain"],
+            "success": metadata["success"],
+            "quality_score": chosen.score,
+            "visibility": metadata["visibility"],
+            "privacy_level": metadata["privacy_level"],
+        },
+        "task": {"objective": task["objective"], **_fields(task, input_schema=_is_object)},
+        "steps": [_step(step, place) for place, step in enumerate(trace["steps"])],
+        "outcome": {name: outcome[name] for name in ("result_summary", "confidence")},
+        **_fields(trace, knowledge_graph_delta=_is_delta),
+    }
+
+
+def _step(step: Mapping[str, Any], place: int) -> Row:
+    tool = step.get("tool") or {}
+    has_tool = tool.get("name") is not None  # it may be empty
+    row = {"step_id": place, **_fields(step, step_id=_is_number), "type": step["type"]}
+    row |= _fields(step, content=_is_text)
+    row |= {"tool": _fields(tool, name=_is_text, mcp_server=_is_text)} if has_tool else {}
+    row |= _fields({"input": _parsed(step.get("input"))}, input=_is_object)
+    return row | _fields(step, output_summary=_is_text, latency_ms=_is_latency)
+
+
+def _parsed(value: Any) -> Any:
+    """Return a step's input as an object; archives may have its JSON."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+def _fields(values: Mapping[str, Any], **tests: Test) -> Row:
+    """Return the named fields that have a value.
+
+    Raises:
+        _RefusedError: a value is not what the registry takes.
+    """
+    found = {name: values[name] for name in tests if values.get(name) is not None}
+    for name, value in found.items():
+        _require(tests[name](value), f"a {name} that it does not take")
+    return found
+
+
+def _require(holds: object, reason: str) -> None:
+    if not holds:
+        raise _RefusedError(reason)
+
+
+FORMAT = ExportFormat(row=_row, files={".jsonl": LINES})
