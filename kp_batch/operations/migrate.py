@@ -3,10 +3,12 @@
 Settings, vectors, forgotten ids and the runs that --as-of can read stay. Files whose columns have
 other names now are written again, beside the old ones. Then a new manifest replaces the old one: up
 to that moment, the old warehouse is intact. A migration that was killed starts again, and writes
-the same files.
+the same files. After that moment, the next migration completes what follows: kp.duckdb, the Delta
+tables and last-run.json.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.errors import StorageError, WarehouseError
+from kp_batch.errors import BusyError, StorageError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.rendering import Facts, Head, Part
 from kp_batch.text import count_of
@@ -23,10 +25,11 @@ from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import data_file, write_data_file
 from kp_batch.warehouse.earlier_formats import CONVERTED, EarlierWarehouse, Published
+from kp_batch.warehouse.earlier_last_run import convert_last_run
 from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, check_manifest, require_manifest
-from kp_batch.warehouse.publication import alone, publish, record_past
+from kp_batch.warehouse.publication import alone, publish, record_past, writing
 
 # What the data files of a table are now, by the path that each had.
 Moved = Callable[[str, str], DataFile]
@@ -62,7 +65,7 @@ class MigrateResult(Displayed):
 def migrate(
     warehouse: Path, warehouse_id: str | None = None, *, dry_run: bool = False
 ) -> MigrateResult:
-    """Bring a warehouse to the current format; repeated, it changes nothing.
+    """Bring a warehouse to the current format; repeated, it only completes what was cut short.
 
     Args:
         warehouse: the folder of the tables.
@@ -79,14 +82,20 @@ def migrate(
     refresh(warehouse)
     check_links(warehouse)
     earlier = EarlierWarehouse.read(warehouse)  # before the lock, which makes a file
-    if dry_run or not earlier:
-        return _result(warehouse, warehouse_id, earlier, is_done=False)
+    result = _result(warehouse, warehouse_id, earlier, is_done=False)
+    if dry_run:
+        return result
+    if not earlier:
+        with suppress(BusyError), writing(warehouse, wait=False):  # a writer completes it, too
+            convert_last_run(warehouse)
+        return result
     with alone(warehouse, wait=False):
         earlier = EarlierWarehouse.read(warehouse)
         result = _result(warehouse, warehouse_id, earlier, is_done=True)
         if earlier:
             remove_candidate(warehouse)
             _carry_out(earlier)
+        convert_last_run(warehouse)
         return result
 
 

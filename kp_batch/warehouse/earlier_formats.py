@@ -31,9 +31,9 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "scores": {"cache_size": "cached_vectors"},
     "distributions": {"worth_sharing": "at_threshold"},
 }
-_SETTINGS = {"text": "trace_text"}
-_CONFIG = {**_SETTINGS, "allow": "allow_audit", "accept": "ignore_rollback"}
-_COUNTS = {"restated": "rescored"}
+SETTINGS = {"text": "trace_text"}
+_CONFIG = {**SETTINGS, "allow": "allow_audit", "accept": "ignore_rollback"}
+COUNTS = {"restated": "rescored"}
 CONVERTED = (*_COLUMNS, "runs")  # tables whose files are written again; others keep theirs
 
 Files = Mapping[str, frozenset[str]]  # for each table, the paths below its folder
@@ -143,15 +143,15 @@ class EarlierWarehouse:
             "settings": past.settings,
         }
         changes = [
-            {**change, "code": _SETTINGS.get(change["code"], change["code"])}
+            {**change, "code": SETTINGS.get(change["code"], change["code"])}
             for change in json.loads(row["changes"])
         ]
         counts = json.loads(row["counts"])
         return {
             **row,
-            "config": json.dumps(_renamed(json.loads(row["config"]), _CONFIG)),
+            "config": json.dumps(renamed(json.loads(row["config"]), _CONFIG)),
             "changes": json.dumps(changes),
-            "counts": json.dumps(counts and _renamed(counts, _COUNTS)),
+            "counts": json.dumps(counts and renamed(counts, COUNTS)),
             "published": json.dumps(published),
         }
 
@@ -162,7 +162,7 @@ def _in_delta(root: Path, content: Mapping[str, Any]) -> tuple[Published, dict[s
 
     def published(name: str, number: int, stored: Mapping[str, Any]) -> Published:
         files = {table: versions[table][version] for table, version in stored["tables"].items()}
-        settings = _renamed(stored["settings"], _SETTINGS)
+        settings = renamed(stored["settings"], SETTINGS)
         return Published(name, number, settings, stored["failed"], files)
 
     def of_run(run_id: str, number: int, stored: Mapping[str, Any]) -> Published:
@@ -195,13 +195,13 @@ def _in_manifests(root: Path, content: Mapping[str, Any]) -> tuple[Published, di
             table: frozenset(file.path for each in lists.values() for file in read_list(root, each))
             for table, lists in tables.items()
         }
-        settings = _renamed(manifest["settings"], _SETTINGS)
+        settings = renamed(manifest["settings"], SETTINGS)
         return Published(name, manifest["number"], settings, manifest["failed"], files)
 
     def of_run(run_id: str, stored: Mapping[str, Any]) -> Published:
         name, number = _name_of(run_id), stored["number"]
         if number < content["kept_from"]:
-            return Published(name, number, _renamed(stored["settings"], _SETTINGS), failed=False)
+            return Published(name, number, renamed(stored["settings"], SETTINGS), failed=False)
         path = Layout(root).past_manifest(stored["publication"])
         manifest = json.loads(path.read_bytes())
         return published(name, manifest, _without_growing(manifest["tables"]))
@@ -233,5 +233,6 @@ def _stored_by_runs(root: Path, files: Iterable[str]) -> list[tuple[str, Mapping
     return [(run_id, json.loads(published)) for run_id, published in rows]
 
 
-def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return values by their new names."""
     return {names.get(name, name): value for name, value in values.items()}

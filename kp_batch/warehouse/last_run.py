@@ -48,8 +48,19 @@ class LastRuns(NamedTuple):
 
     @classmethod
     def read(cls, warehouse: Path) -> Self:
-        """Read the file of a warehouse's folder."""
+        """Read the file of a warehouse's folder; none if it cannot be read."""
         with suppress(OSError):
+            return cls.stored(warehouse)
+        return cls()
+
+    @classmethod
+    def stored(cls, warehouse: Path) -> Self:
+        """Read the file of a warehouse's folder, to replace it.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        with suppress(FileNotFoundError):
             return cls.of(Layout(warehouse).last_run.read_bytes())
         return cls()
 
@@ -169,8 +180,8 @@ class Attempt:
         return manifest is not None
 
     def _show(self) -> None:
-        with suppress(OSError):  # its disk may be full
-            LastRuns.read(self.warehouse).after(self.result).write(self.warehouse)
+        with suppress(OSError):  # its disk may be full; unread, its last success would be lost
+            LastRuns.stored(self.warehouse).after(self.result).write(self.warehouse)
 
     def _store(self, url: str) -> None:
         """Store the result in the bucket, even if this machine has no copy yet.

@@ -31,7 +31,9 @@ from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.file_lists import DataFile
+from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.manifest import FORMAT_VERSION, require_manifest
+from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.snapshot import published
 from tests.support.make.kept import Frames, frames_of, same, unpacked
 from tests.support.make.runs import config
@@ -157,6 +159,51 @@ def test_format_18_differs_from_17_in_what_the_manifest_has_besides(tmp_path: Pa
     before = old_tables(warehouse, old["tables"])["scores"]
     assert migrate(warehouse).from_format == 18
     assert same(published(warehouse).scan("scores").collect(), before)
+
+
+# --- the last run ---
+
+
+@pytest.mark.parametrize(("version", "state"), EACH)
+def test_the_last_run_and_the_open_warnings_stay_known(
+    tmp_path: Path, version: int, state: int
+) -> None:
+    warehouse = unpacked(version, state, tmp_path)
+    old = json.loads((warehouse / "last-run.json").read_bytes())
+    assert LastRuns.read(warehouse) == LastRuns()
+    migrate(warehouse)
+
+    last, success = LastRuns.read(warehouse)
+    assert last
+    assert success
+    assert success.counts
+    before = old if version == 17 else old["last_run"]
+    began, ended = ("began", "ended") if version == 17 else ("started_at", "finished_at")
+    assert (last.run_id, last.status, last.host) == (before["run_id"], "done", before["host"])
+    assert (last.started_at, last.finished_at) == (before[began], before[ended])
+    warnings = old["success"]["stands"] if version == 17 else old["last_success"]["counts"]
+    for name in ("unreadable", "cut", "gone", "rejected", "excluded"):
+        assert getattr(success.counts, name) == warnings[name]
+    assert {x.name: x.rows for x in success.audits if x.rows} == (
+        {"no_legal": 1} if state == 4 else {}
+    )
+    assert bool(success.rolled_back) == (state == 5)
+    if success.rolled_back:
+        assert [x.code for x in success.rolled_back.undone] == ["threshold", "trace_text"]
+    status = invoke("status", "--warehouse", warehouse).stdout
+    assert f"by root on {before['host']}, run {before['run_id']}" in status
+    assert "1 row rejected" in status
+    newest = {1: "01-05 09:00", 4: "01-07 08:00"}.get(state, "01-06 08:00")
+    assert f"of 2026-{newest} UTC" in status
+
+
+def test_a_last_run_that_anybody_wrote_stays(tmp_path: Path) -> None:
+    for content in (b"", b"{", b"[]", b"{}", b'{"last_run": null}', b'{"last_run": {"counts": 7}}'):
+        warehouse = unpacked(17, 2, tmp_path)
+        (warehouse / "last-run.json").write_bytes(content)
+        migrate(warehouse)
+        assert (warehouse / "last-run.json").read_bytes() == content
+        shutil.rmtree(warehouse)
 
 
 # --- what follows ---
@@ -299,6 +346,8 @@ def test_killed_at_any_moment_it_leaves_the_old_warehouse_or_the_new_one(
                 assert untouched(warehouse, before)
             migrate(warehouse)
             assert same(published(warehouse).scan("scores").collect(), expected)
+            assert is_current(warehouse, require_manifest(warehouse))
+            assert LastRuns.read(warehouse).last_run
             continue
         break
     assert number > 20
@@ -351,4 +400,5 @@ def test_a_warehouse_in_a_bucket_is_migrated_there(tmp_path: Path, bucket: str) 
     assert done.stdout.startswith(f"migrated: {url} from format 17 to {FORMAT_VERSION}")
     assert json.loads(store.read("manifest.json")[0])["format_version"] == FORMAT_VERSION
     shutil.rmtree(folder_of(url))  # another machine
+    assert "rollback done" in invoke("status", "--warehouse", url).stdout
     assert set(kp.Warehouse(url).scores().collect()["trace_id"]) == {*expected["trace_id"]}

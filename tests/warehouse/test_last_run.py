@@ -10,11 +10,12 @@ import pytest
 
 from kp_batch.errors import BusyError, OvertakenError, WarehouseError
 from kp_batch.warehouse.audits import AuditResult
-from kp_batch.warehouse.last_run import LastRuns, current_attempt, recorded_attempt
+from kp_batch.warehouse.last_run import Attempt, LastRuns, current_attempt, recorded_attempt
 from kp_batch.warehouse.lock import holder, locked
 from kp_batch.warehouse.reasons import Reason, RolledBack
 from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult, later
+from tests.support.faults.calls import failing_calls
 
 AT = "2026-01-05T02:15:00+00:00"
 COUNTS = RunCounts(
@@ -36,12 +37,15 @@ RUNS = {
 }
 
 
+def _text(runs: LastRuns) -> str:
+    return json.dumps(runs, default=asdict)
+
+
 @pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
 def test_what_is_written_is_read(tmp_path: Path, runs: LastRuns) -> None:
     assert LastRuns.read(tmp_path) == LastRuns()
     runs.write(tmp_path)
-    read = LastRuns.read(tmp_path)
-    assert json.dumps(read, default=asdict) == json.dumps(runs, default=asdict)
+    assert _text(LastRuns.read(tmp_path)) == _text(runs)
     assert [path.name for path in tmp_path.iterdir()] == ["last-run.json"]
 
 
@@ -50,6 +54,17 @@ def test_it_keeps_no_text_of_a_trace_and_no_list_of_files(tmp_path: Path) -> Non
     content = (tmp_path / "last-run.json").read_text()
     assert "quoted" not in content
     assert "a.jsonl" not in content
+
+
+def test_a_file_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
+    RUNS["done"].write(tmp_path)
+    attempt = Attempt(tmp_path, FAILED)
+    with failing_calls(tmp_path, 1) as calls:
+        attempt.under_way()
+    assert calls.failed == ("open", f"{tmp_path}/last-run.json")
+    assert _text(LastRuns.read(tmp_path)) == _text(RUNS["done"])
+    attempt.under_way()
+    assert _text(LastRuns.read(tmp_path)) == _text(RUNS["failed later"])
 
 
 def test_the_last_success_stays_until_another_run_is_good() -> None:
