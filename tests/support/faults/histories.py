@@ -18,6 +18,7 @@ from kp_batch.embedding.chunks import stored_hashes
 from kp_batch.operations.kept_runs import available_runs
 from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.storage.urls import is_url
+from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION
 from kp_batch.warehouse.run_record import done_runs
@@ -143,10 +144,14 @@ def old_warehouse(folder: Path, warehouse: str) -> None:
 
 
 def migrating_state(warehouse: Path) -> State:
-    """Return what is published; in an earlier format, the files of its tables and of its log."""
+    """Return what is published; in an earlier format, the files of its tables and of its log.
+
+    In the current format the last run is known, too.
+    """
     manifest = json.loads((warehouse / "manifest.json").read_bytes())
     if manifest["format_version"] == FORMAT_VERSION:
-        return warehouse_state(warehouse)
+        last = LastRuns.read(warehouse).last_run
+        return {**warehouse_state(warehouse), "last run": last and last.run_id}
     files = [each for name in TABLES for each in sorted((warehouse / name).rglob("*"))]
     return {
         f"{each.relative_to(warehouse)}": hashlib.sha256(each.read_bytes()).hexdigest()
