@@ -75,7 +75,7 @@ class Trial:
 
     def _ways(self, place: int, most: int) -> tuple[Failing, ...]:
         """All ways of failing if each call is tried, and otherwise one in turn."""
-        return self.ways if most == ALL else (self.ways[place % len(self.ways)],)
+        return self.ways if most >= ALL else (self.ways[place % len(self.ways)],)
 
     def _try(self, number: int, way: Failing, before: State, after: State) -> bool:
         self.back()
