@@ -49,14 +49,14 @@ def _options() -> "type[ExportOptions]":
     "--output",
     required=True,
     metavar="FILE",
-    help="FILE.jsonl, FILE.parquet, or - for JSONL on stdout.",
+    help="FILE.jsonl, FILE.parquet or FILE.csv, as the format has them; - for stdout.",
 )
 @json_option
 def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> None:
     """Write traces with their scores.
 
-    By default, these are the traces at or above the threshold, read again from the archive. Private
-    traces, and those that are gone or changed, are left out.
+    By default, these are the traces at or above the threshold, read again from the archive. Formats
+    of scores have all traces. Private traces, and those that are gone or changed, are left out.
     """
     options = _options().checked(given(values), error=FaultySettingsError)
     from kp_batch.exports.export import export as export_traces
@@ -128,7 +128,7 @@ def ending_of(output: str, endings: Sequence[str]) -> str:
     """Return the ending of the output's name, which chooses its format; for stdout, the first."""
     ending = endings[0] if output == _STDOUT else Path(output).suffix.lower()
     if ending not in endings:
-        named = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        named = " or ".join(endings)
         raise click.BadParameter(
             f"a file ends with {named}, or is -: got {output!r}", param_hint="-o"
         )

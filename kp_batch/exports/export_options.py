@@ -58,9 +58,9 @@ def _read_ids(value: Any) -> Any:
 class ExportOptions(SettingsModel):
     """Which traces are exported, those that meet every condition, and how they are written."""
 
-    format: Literal["traces", "registry"] = Field(
-        "traces", description="What is written of each trace."
-    )
+    format: Literal[
+        "traces", "registry", "langfuse", "langsmith", "phoenix", "inspect", "otel", "csv"
+    ] = Field("traces", description="What is written of each trace.")
     ids: Annotated[tuple[str, ...] | None, BeforeValidator(_read_ids), Metavar("FILE")] = Field(
         None,
         description="Only these traces: a file with an id in each line, or a table with the column "
@@ -74,7 +74,7 @@ class ExportOptions(SettingsModel):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="The lowest score. By default, the warehouse's threshold.",
+        description="The lowest score. By default, the warehouse's threshold; for scores alone, 0.",
     )
     domain: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
         (), description="Only this domain; may be repeated."

@@ -4,11 +4,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kp_batch.errors import KpBatchError
-from kp_batch.exports.formats import registry, traces
+from kp_batch.exports.formats import (
+    csv,
+    inspect,
+    langfuse,
+    langsmith,
+    otel,
+    phoenix,
+    registry,
+    traces,
+)
 from kp_batch.exports.formats.model import ExportFormat, FileWriter
 
 FORMATS: Mapping[str, ExportFormat] = MappingProxyType(
-    {"traces": traces.FORMAT, "registry": registry.FORMAT}
+    {
+        "traces": traces.FORMAT,
+        "registry": registry.FORMAT,
+        "langfuse": langfuse.FORMAT,
+        "langsmith": langsmith.FORMAT,
+        "phoenix": phoenix.FORMAT,
+        "inspect": inspect.FORMAT,
+        "otel": otel.FORMAT,
+        "csv": csv.FORMAT,
+    }
 )
 
 

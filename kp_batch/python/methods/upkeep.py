@@ -55,10 +55,11 @@ class UpkeepMethods(Place):
 
         Args:
             output: the file, such as `"best.jsonl"`.
-            format: what is written of each trace; see the command.
+            format: what is written of each trace: `"traces"`; `"registry"`; or its score alone for
+                `"langfuse"`, `"langsmith"`, `"phoenix"`, `"inspect"`, `"otel"` or `"csv"`.
             ids: only these traces: ids, a frame with the column trace_id or id, or a file.
             only_changed: only traces whose scores differ from those that this run left.
-            min_score: the lowest score; None: the threshold.
+            min_score: the lowest score; None: the threshold, or 0 for scores alone.
             domain: only these domains; empty: all.
             since: only traces of this day or later, in UTC, such as `"2026-01-31"`.
             until: only traces of this day or earlier.
