@@ -17,6 +17,7 @@ COLUMNS = (
     *("trace_id", "system", "native_id", "root", "created_at", "score", "scoring_id"),
     "run_id",
 )
+_END = "\r\n"
 
 
 def _row(scored: ChosenTrace, trace: Trace) -> Row:
@@ -30,8 +31,8 @@ def _row(scored: ChosenTrace, trace: Trace) -> Row:
 
 def _line(values: Iterable[object]) -> str:
     buffer = StringIO()
-    csv.writer(buffer, lineterminator="").writerow(values)
-    return encodable(buffer.getvalue())
+    csv.writer(buffer, lineterminator=_END).writerow(values)  # quotes what has a letter of the end
+    return encodable(buffer.getvalue().removesuffix(_END))
 
 
 def _lines(rows: Sequence[Row]) -> pl.DataFrame:
