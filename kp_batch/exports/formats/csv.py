@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, FileWriter, Row
-from kp_batch.exports.formats.scores import Native, time_of
+from kp_batch.exports.formats.scores import NativeIds, time_of
 from kp_batch.ingest.reread import Trace
 from kp_batch.text import encodable
 
@@ -21,7 +21,7 @@ _END = "\r\n"
 
 
 def _row(scored: ChosenTrace, trace: Trace) -> Row:
-    native = Native.of(scored.trace_id, trace)
+    native = NativeIds.of(scored.trace_id, trace)
     values = (
         *(scored.trace_id, native.system, native.trace, native.root, time_of(scored)),
         *(scored.score, scored.scoring_id, scored.run_id),

@@ -4,12 +4,12 @@ A log is a file, so Inspect's own package has to write it. The edit has no time:
 """
 
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
-from kp_batch.exports.formats.scores import ELSEWHERE, NAME, Native, native_id, origin_of
+from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, native_id, origin_of
 from kp_batch.ingest.reread import Trace
 
 
 def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
-    native = Native.of(scored.trace_id, trace)
+    native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("inspect"):
         return ELSEWHERE
     if not (native.log and native.sample) or native.epoch is None:

@@ -5,12 +5,12 @@ that was sent to Langfuse by OpenTelemetry has the same id there.
 """
 
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
-from kp_batch.exports.formats.scores import ELSEWHERE, NAME, Native, origin_of, score_id, time_of
+from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, origin_of, score_id, time_of
 from kp_batch.ingest.reread import Trace
 
 
 def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
-    native = Native.of(scored.trace_id, trace)
+    native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("langfuse", "otlp"):
         return ELSEWHERE
     return {

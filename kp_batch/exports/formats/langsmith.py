@@ -3,14 +3,14 @@
 from uuid import UUID
 
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
-from kp_batch.exports.formats.scores import ELSEWHERE, NAME, Native, origin_of, score_id, time_of
+from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, origin_of, score_id, time_of
 from kp_batch.ingest.reread import Trace
 
 _DIGITS = 4  # after the point; LangSmith refuses more
 
 
 def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
-    native = Native.of(scored.trace_id, trace)
+    native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("langsmith"):
         return ELSEWHERE
     if not (_is_uuid(native.root) and _is_uuid(native.trace)):

@@ -6,7 +6,7 @@ OpenTelemetry's conventions have no attributes yet for what computed a score, so
 import re
 
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
-from kp_batch.exports.formats.scores import NAME, Native, origin_of, score_id
+from kp_batch.exports.formats.scores import NAME, NativeIds, origin_of, score_id
 from kp_batch.ingest.reread import Trace
 
 _IDS = re.compile("(?!0{32})[0-9a-f]{32} (?!0{16})[0-9a-f]{16}")  # of a trace and a span
@@ -17,7 +17,7 @@ _SCOPE = {"name": "kp_batch"}
 
 
 def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
-    native = Native.of(scored.trace_id, trace)
+    native = NativeIds.of(scored.trace_id, trace)
     if not _IDS.fullmatch(f"{native.trace} {native.root}"):
         return "without OpenTelemetry's ids"
     time = scored.created_at * _US

@@ -6,14 +6,14 @@ Phoenix replaces an annotation if span, name and identifier agree.
 import re
 
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
-from kp_batch.exports.formats.scores import ELSEWHERE, NAME, Native, origin_of, score_id
+from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, origin_of, score_id
 from kp_batch.ingest.reread import Trace
 
 _SPAN = re.compile("[0-9a-f]{16}")
 
 
 def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
-    native = Native.of(scored.trace_id, trace)
+    native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("phoenix", "otlp"):
         return ELSEWHERE
     if not _SPAN.fullmatch(native.root):

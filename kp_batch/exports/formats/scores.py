@@ -14,7 +14,7 @@ _ORIGIN = ("scoring_id", "encoder_id", "cache_id", "profile_id", "run_id")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Native(NamedTuple):
+class NativeIds(NamedTuple):
     """The ids of a trace in its own system; '' and None if it lacks them."""
 
     system: str  # the format of the import
@@ -25,7 +25,7 @@ class Native(NamedTuple):
     epoch: int | None
 
     @classmethod
-    def of(cls, trace_id: str, trace: Trace) -> "Native":
+    def of(cls, trace_id: str, trace: Trace) -> "NativeIds":
         """Read them from the column that imports write; other archives may have any value there."""
         found = trace.get("native")
         native: Row = found if isinstance(found, dict) else {}
