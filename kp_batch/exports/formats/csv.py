@@ -8,6 +8,7 @@ from typing import IO
 import polars as pl
 import pyarrow as pa
 
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, FileWriter, Row
 from kp_batch.exports.formats.scores import NativeIds, time_of
 from kp_batch.ingest.reread import Trace
@@ -20,7 +21,7 @@ COLUMNS = (
 _END = "\r\n"
 
 
-def _row(scored: ChosenTrace, trace: Trace) -> Row:
+def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row:
     native = NativeIds.of(scored.trace_id, trace)
     values = (
         *(scored.trace_id, native.system, native.trace, native.root, time_of(scored)),
@@ -49,5 +50,4 @@ FORMAT = ExportFormat(
     row=_row,
     files={".csv": FileWriter(LINES.schema, _lines, _write)},
     is_scores=True,
-    score_id=str,
 )

@@ -3,12 +3,13 @@
 A log is a file, so Inspect's own package has to write it. The edit has no time: Inspect adds it.
 """
 
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
 from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, native_id, origin_of
 from kp_batch.ingest.reread import Trace
 
 
-def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
+def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
     native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("inspect"):
         return ELSEWHERE

@@ -4,12 +4,13 @@ Langfuse replaces a score only if id, name and day agree, so the time is the tra
 that was sent to Langfuse by OpenTelemetry has the same id there.
 """
 
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
 from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, origin_of, score_id, time_of
 from kp_batch.ingest.reread import Trace
 
 
-def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
+def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
     native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("langfuse", "otlp"):
         return ELSEWHERE

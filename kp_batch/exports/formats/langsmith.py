@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
 from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, origin_of, score_id, time_of
 from kp_batch.ingest.reread import Trace
@@ -9,7 +10,7 @@ from kp_batch.ingest.reread import Trace
 _DIGITS = 4  # after the point; LangSmith refuses more
 
 
-def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
+def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
     native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("langsmith"):
         return ELSEWHERE

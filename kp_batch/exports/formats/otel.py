@@ -5,6 +5,7 @@ OpenTelemetry's conventions have no attributes yet for what computed a score, so
 
 import re
 
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
 from kp_batch.exports.formats.scores import NAME, NativeIds, origin_of, score_id
 from kp_batch.ingest.reread import Trace
@@ -16,7 +17,7 @@ _RESOURCE = {"attributes": [{"key": "service.name", "value": {"stringValue": "kp
 _SCOPE = {"name": "kp_batch"}
 
 
-def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
+def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
     native = NativeIds.of(scored.trace_id, trace)
     if not _IDS.fullmatch(f"{native.trace} {native.root}"):
         return "without OpenTelemetry's ids"

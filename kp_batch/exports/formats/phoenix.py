@@ -5,6 +5,7 @@ Phoenix replaces an annotation if span, name and identifier agree.
 
 import re
 
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
 from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, origin_of, score_id
 from kp_batch.ingest.reread import Trace
@@ -12,7 +13,7 @@ from kp_batch.ingest.reread import Trace
 _SPAN = re.compile("[0-9a-f]{16}")
 
 
-def _row(scored: ChosenTrace, trace: Trace) -> Row | str:
+def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
     native = NativeIds.of(scored.trace_id, trace)
     if not native.is_of("phoenix", "otlp"):
         return ELSEWHERE
