@@ -183,7 +183,8 @@ def _stage(chosen: Path, count: int, path: Path, rows_of: TraceRows, writer: Fil
         for batch in reread_batches(chosen_traces(chosen)):
             pairs = list(rows_of.of(batch))
             keys = pl.DataFrame([key(scored) for scored, _ in pairs], schema=_KEY, orient="row")
-            frame = writer.to_frame([row for _, row in pairs])
+            # A column of the format with such a name has the same values.
+            frame = writer.to_frame([row for _, row in pairs]).drop(_KEY, strict=False)
             parquet.write_table(keys.hstack(frame).to_arrow())
             bar.add(len(batch))
 

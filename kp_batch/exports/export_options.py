@@ -59,7 +59,15 @@ class ExportOptions(SettingsModel):
     """Which traces are exported, those that meet every condition, and how they are written."""
 
     format: Literal[
-        "traces", "registry", "langfuse", "langsmith", "phoenix", "inspect", "otel", "csv"
+        "traces",
+        "messages",
+        "registry",
+        "langfuse",
+        "langsmith",
+        "phoenix",
+        "inspect",
+        "otel",
+        "csv",
     ] = Field("traces", description="What is written of each trace.")
     ids: Annotated[tuple[str, ...] | None, BeforeValidator(_read_ids), Metavar("FILE")] = Field(
         None,
@@ -105,6 +113,9 @@ class ExportOptions(SettingsModel):
     include_registry: bool = Field(
         default=False, description="Export traces that came from a registry to a registry, too."
     )
+    no_thoughts: bool = Field(
+        default=False, description="Leave out what the model thought, in the format messages."
+    )
     split: Annotated[float | None, Metavar("SHARE")] = Field(
         None,
         gt=0,
@@ -130,6 +141,12 @@ class ExportOptions(SettingsModel):
             raise ValueError(f"since {self.since} is after until {self.until}; change one")
         if self.deleted and not (self.only_changed or self.ids):
             raise ValueError("deleted needs only_changed or ids, which have had scores; give one")
+        return self
+
+    @model_validator(mode="after")
+    def _has_thoughts(self) -> Self:
+        if self.no_thoughts and self.format != "messages":
+            raise ValueError("no-thoughts is for the format messages; add --format messages")
         return self
 
     @property

@@ -9,6 +9,7 @@ from kp_batch.exports.formats import (
     inspect,
     langfuse,
     langsmith,
+    messages,
     otel,
     phoenix,
     registry,
@@ -19,6 +20,7 @@ from kp_batch.exports.formats.model import ExportFormat, FileWriter
 FORMATS: Mapping[str, ExportFormat] = MappingProxyType(
     {
         "traces": traces.FORMAT,
+        "messages": messages.FORMAT,
         "registry": registry.FORMAT,
         "langfuse": langfuse.FORMAT,
         "langsmith": langsmith.FORMAT,

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import IO, Any, NamedTuple
 
 import polars as pl
@@ -115,11 +115,12 @@ def parquet_of(schema: pl.Schema) -> FileWriter:
     def to_frame(rows: Sequence[Row]) -> pl.DataFrame:
         return pl.DataFrame([read(row) for row in rows], schema=schema, orient="row")
 
-    def write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
-        columns = arrow_schema(schema)
-        with pq.ParquetWriter(file, columns, compression="zstd") as writer:
-            for batch in batches:
-                table = pa.Table.from_batches([batch]).select(columns.names)
-                writer.write_table(table.cast(columns))
+    return FileWriter(schema, to_frame, partial(write_parquet, arrow_schema(schema)))
 
-    return FileWriter(schema, to_frame, write)
+
+def write_parquet(columns: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
+    """Write batches, which may have more columns, to a Parquet file with these columns."""
+    with pq.ParquetWriter(file, columns, compression="zstd") as writer:
+        for batch in batches:
+            table = pa.Table.from_batches([batch]).select(columns.names)
+            writer.write_table(table.cast(columns))

@@ -1,0 +1,294 @@
+"""Messages to train models on, as trainers of chat models read them: TRL, Axolotl and others.
+
+A row has the columns id, score, messages and tools. The messages are the system's words, the
+objective, then what the steps have: the assistant's texts and calls, each call's result, and what
+the user said. What the archive lacks is never invented; such a trace is not written.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any, cast
+
+import polars as pl
+import pyarrow as pa
+
+from kp_batch.bounds import TooLargeError, loads
+from kp_batch.exports.formats.model import (
+    LINES,
+    ChosenTrace,
+    ExportFormat,
+    FileWriter,
+    Row,
+    write_parquet,
+)
+from kp_batch.ingest.reread import Trace
+from kp_batch.text import encodable
+
+# Why a trace cannot be written.
+NO_NAME = "with a call of a tool without a name"
+NO_INPUT = "with a call whose input is unknown"
+NO_OBJECT = "with a call whose input is not a JSON object"
+UNREADABLE = "with a call whose input has numbers or a depth that loaders refuse"
+NO_RESULT = "with a call whose result is missing or late"
+NO_CALL = "with a result that belongs to no call"
+SEVERAL_CALLS = "with a result that belongs to several calls"
+NO_TEXT = "with a user's message without a text"
+NO_ANSWER = "without an answer at the end"
+
+_LEVELS = 100  # of objects and lists in the input of a call
+_WHOLE = range(-(2**63), 2**64)  # the numbers that loaders read
+
+
+class _UnwrittenError(Exception):
+    """A trace cannot be written; the text is the reason."""
+
+
+@dataclass
+class _Call:
+    """A call of a tool; `result` is None until it is known."""
+
+    call_id: str  # in the archive; empty if it has none
+    id: str  # in the messages
+    name: str
+    arguments: Row
+    result: str | None = None
+
+
+@dataclass
+class _Round:
+    """What the assistant says and calls, then all that it gets before it goes on."""
+
+    said: list[str] = field(default_factory=list[str])
+    thought: list[str] = field(default_factory=list[str])
+    calls: list[_Call] = field(default_factory=list[_Call])
+    asked: list[str] = field(default_factory=list[str])  # by the user
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the assistant's next words begin another round."""
+        return bool(self.asked) or any(call.result is not None for call in self.calls)
+
+    def end(self) -> None:
+        """Check that each call has its result before the assistant goes on."""
+        if any(call.result is None for call in self.calls):
+            raise _UnwrittenError(NO_RESULT)
+
+    def messages(self, *, thoughts: bool) -> Iterator[Row]:
+        """Yield the messages: the results are in the order of their calls."""
+        message = {"role": "assistant", "content": _joined(self.said)}
+        if thoughts and self.thought:
+            message["reasoning_content"] = _joined(self.thought)
+        if self.calls:
+            message["tool_calls"] = [_call_message(call) for call in self.calls]
+        if len(message) > 2 or message["content"]:
+            yield message
+        for call in self.calls:
+            result = {"tool_call_id": call.id, "name": call.name, "content": call.result}
+            yield {"role": "tool", **result}
+        yield from ({"role": "user", "content": text} for text in self.asked)
+
+
+@dataclass
+class _Conversation:
+    """Reads the steps of a trace, one after another."""
+
+    ids: set[str]  # those of the archive, and those made for calls without one
+    rounds: list[_Round] = field(default_factory=lambda: [_Round()])
+    _used: set[str] = field(default_factory=set[str])
+    _before: _Call | None = None  # the previous step, if it is a call
+
+    def add(self, step: Trace) -> None:
+        """Add a step."""
+        before, self._before = self._before, None
+        kind, name = step["type"], _tool_name(step)
+        if kind == "observation" and step.get("role") == "user":
+            self.rounds[-1].asked.append(_text(step) or _refuse(NO_TEXT))
+        elif kind == "observation":
+            self._add_result(step, before)
+        elif kind == "tool_call" or (kind == "error_recovery" and name):
+            self._begin_round().calls.append(self._call(step, name or _refuse(NO_NAME)))
+            self._before = self.rounds[-1].calls[-1]
+        elif text := _text(step):
+            length = step.get("reasoning_chars")
+            length = length if isinstance(length, int) else 0
+            own = self._begin_round()
+            own.thought += filter(None, [text[:length]])
+            own.said += filter(None, [text[length:].removeprefix("\n") if length else text])
+
+    def _begin_round(self) -> _Round:
+        if self.rounds[-1].is_over:
+            self.rounds[-1].end()
+            self.rounds.append(_Round())
+        return self.rounds[-1]
+
+    def _call(self, step: Trace, name: str) -> _Call:
+        call_id = _as_text(step.get("call_id")) or ""
+        made = (f"call_{number}" for number in count(1))
+        is_new = call_id and call_id not in self._used
+        id_ = call_id if is_new else next(each for each in made if each not in self.ids)
+        self._used.add(id_)
+        self.ids.add(id_)
+        return _Call(call_id, id_, name, _arguments(step.get("input")))
+
+    def _add_result(self, step: Trace, before: _Call | None) -> None:
+        """Give a result to its call: by their id, or to the step before if one lacks an id."""
+        content = _text(step)
+        if content is None:
+            return
+        call_id = _as_text(step.get("call_id")) or ""
+        open_calls = [call for call in self.rounds[-1].calls if call.result is None]
+        found = [call for call in open_calls if call_id and call.call_id == call_id]
+        if not found and before and not (call_id and before.call_id):
+            found = [before]
+        if len(found) != 1:
+            raise _UnwrittenError(SEVERAL_CALLS if found else NO_CALL)
+        found[0].result = content
+
+
+def _refuse(reason: str) -> Any:
+    raise _UnwrittenError(reason)
+
+
+def _row(scored: ChosenTrace, trace: Trace, *, thoughts: bool) -> Row | str:
+    task = trace["task"]
+    try:
+        messages = [*_opening(task), *_rounds(trace["steps"], thoughts=thoughts)]
+    except _UnwrittenError as reason:
+        return str(reason)
+    tools = _tools(task.get("tools"))
+    return {"id": scored.trace_id, "score": scored.score, "messages": messages, "tools": tools}
+
+
+def _opening(task: Mapping[str, Any]) -> Iterator[Row]:
+    if system := _as_text(task.get("system")):
+        yield {"role": "system", "content": system}
+    yield {"role": "user", "content": _as_text(task["objective"])}
+
+
+def _rounds(steps: Iterable[Any], *, thoughts: bool) -> Iterator[Row]:
+    """Yield the messages of steps; what the user says after the last answer is left out."""
+    objects = [step for step in steps if isinstance(step, dict)]
+    conversation = _Conversation({_as_text(step.get("call_id")) or "" for step in objects})
+    for step in objects:
+        conversation.add(step)
+    *_, last = conversation.rounds
+    last.end()
+    if last.calls or not last.said:
+        raise _UnwrittenError(NO_ANSWER)
+    last.asked.clear()
+    for each in conversation.rounds:
+        yield from each.messages(thoughts=thoughts)
+
+
+def _call_message(call: _Call) -> Row:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _arguments(given: Any) -> Row:
+    """Return what a tool was given; an empty text means nothing, but null is unknown."""
+    if given is None:
+        raise _UnwrittenError(NO_INPUT)
+    value = given
+    if isinstance(given, str):
+        try:
+            value = loads(given) if given.strip() else {}
+        except (ValueError, TooLargeError):
+            raise _UnwrittenError(NO_OBJECT) from None
+    if not isinstance(value, dict):
+        raise _UnwrittenError(NO_OBJECT)
+    if not _is_readable(value, _LEVELS):
+        raise _UnwrittenError(UNREADABLE)
+    return cast("Row", value)
+
+
+def _is_readable(value: object, levels: int) -> bool:
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_is_readable(item, levels - 1) for item in items)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or value in _WHOLE
+
+
+def _tools(given: Any) -> list[Row] | None:
+    """Return the tools if they are recorded in OpenAI's shape, else None."""
+    try:
+        tools = loads(given) if isinstance(given, str) else given
+    except (ValueError, TooLargeError):
+        return None
+    is_usual = isinstance(tools, list) and tools and all(map(_is_tool, tools))
+    return cast("list[Row]", tools) if is_usual and _is_readable(tools, _LEVELS) else None
+
+
+def _is_tool(tool: Any) -> bool:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
+
+
+def _tool_name(step: Trace) -> str | None:
+    tool = step.get("tool")
+    return _as_text(tool.get("name")) if isinstance(tool, dict) else None
+
+
+def _text(step: Trace) -> str | None:
+    return _as_text(step.get("content"))
+
+
+def _as_text(value: Any) -> str | None:
+    """Return a text unchanged, and any other value as JSON, as archives are read."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "\n".join(texts)
+
+
+# Each message and each tool is JSON: they differ in their keys, and columns of structs would give
+# all of them the keys of all others.
+_SCHEMA = pl.Schema(
+    {
+        "id": pl.String,
+        "score": pl.Float64,
+        "messages": pl.List(pl.String),
+        "tools": pl.List(pl.String),
+    }
+)
+_COLUMNS = pa.schema(
+    {
+        "id": pa.string(),
+        "score": pa.float64(),
+        "messages": pa.list_(pa.json_()),
+        "tools": pa.list_(pa.json_()),
+    }
+)
+
+
+def _to_frame(rows: Sequence[Row]) -> pl.DataFrame:
+    values = [
+        (encodable(row["id"]), row["score"], _texts(row["messages"]), _texts(row["tools"]))
+        for row in rows
+    ]
+    return pl.DataFrame(values, schema=_SCHEMA, orient="row")
+
+
+def _texts(objects: Iterable[Row] | None) -> list[str] | None:
+    if objects is None:
+        return None
+    return [encodable(json.dumps(each, ensure_ascii=False)) for each in objects]
+
+
+FORMAT = ExportFormat(
+    row=partial(_row, thoughts=True),
+    files={
+        ".jsonl": LINES,
+        ".parquet": FileWriter(_SCHEMA, _to_frame, partial(write_parquet, _COLUMNS)),
+    },
+    row_without_thoughts=partial(_row, thoughts=False),
+)
