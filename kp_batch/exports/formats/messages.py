@@ -79,7 +79,7 @@ class _Round:
 
     def messages(self, *, thoughts: bool) -> Iterator[Row]:
         """Yield the messages: the results are in the order of their calls."""
-        message = {"role": "assistant", "content": _joined(self.said)}
+        message: Row = {"role": "assistant", "content": _joined(self.said)}
         if thoughts and self.thought:
             message["reasoning_content"] = _joined(self.thought)
         if self.calls:
@@ -207,8 +207,10 @@ def _arguments(given: Any) -> Row:
 
 
 def _is_readable(value: object, levels: int) -> bool:
-    if isinstance(value, dict | list):
-        items = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        value = [*cast("Row", value).values()]
+    if isinstance(value, list):
+        items = cast("list[object]", value)
         return levels > 0 and all(_is_readable(item, levels - 1) for item in items)
     if isinstance(value, float):
         return math.isfinite(value)
