@@ -146,7 +146,7 @@ class ExportOptions(SettingsModel):
     @model_validator(mode="after")
     def _has_thoughts(self) -> Self:
         if self.no_thoughts and self.format != "messages":
-            raise ValueError("no-thoughts is for the format messages; add --format messages")
+            raise ValueError("no_thoughts is for the format messages; choose this format")
         return self
 
     @property

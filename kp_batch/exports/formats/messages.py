@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch.bounds import TooLargeError, loads
+from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import (
     LINES,
     ChosenTrace,
@@ -153,8 +154,8 @@ def _refuse(reason: str) -> Any:
     raise _UnwrittenError(reason)
 
 
-def _row(scored: ChosenTrace, trace: Trace, *, thoughts: bool) -> Row | str:
-    task = trace["task"]
+def _row(scored: ChosenTrace, trace: Trace, options: ExportOptions) -> Row | str:
+    task, thoughts = trace["task"], not options.no_thoughts
     try:
         messages = [*_opening(task), *_rounds(trace["steps"], thoughts=thoughts)]
     except _UnwrittenError as reason:
@@ -287,10 +288,9 @@ def _texts(objects: Iterable[Row] | None) -> list[str] | None:
 
 
 FORMAT = ExportFormat(
-    row=partial(_row, thoughts=True),
+    row=_row,
     files={
         ".jsonl": LINES,
         ".parquet": FileWriter(_SCHEMA, _to_frame, partial(write_parquet, _COLUMNS)),
     },
-    row_without_thoughts=partial(_row, thoughts=False),
 )
