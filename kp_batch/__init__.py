@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kp_batch.novelty.cache import VectorCache
     from kp_batch.novelty.replay import replay
     from kp_batch.operations.live import Session, compare_profiles, evaluate_value, reset
+    from kp_batch.python.nested_rows import rows_from
     from kp_batch.python.score_frame import ScoredFrame, score
     from kp_batch.python.warehouse import Project, Warehouse
     from kp_batch.scoring.profiles import WeightProfile, load_profiles
@@ -29,6 +30,7 @@ __all__ = [
     "load_profiles",
     "replay",
     "reset",
+    "rows_from",
     "score",
 ]
 
@@ -45,6 +47,7 @@ _MODULES = {
     "load_profiles": "kp_batch.scoring.profiles",
     "replay": "kp_batch.novelty.replay",
     "reset": "kp_batch.operations.live",
+    "rows_from": "kp_batch.python.nested_rows",
     "score": "kp_batch.python.score_frame",
 }
 

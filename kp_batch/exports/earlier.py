@@ -30,7 +30,7 @@ def read_ids(ids: object) -> tuple[str, ...]:
         path = Path(fsdecode(ids))
         found = earlier_scores(path)["trace_id"] if path.suffix.lower() in _TABLES else _lines(path)
     elif hasattr(ids, "__arrow_c_stream__"):
-        found = _ids_of(pl.DataFrame(cast("Any", ids)), "the frame")
+        found = _ids_of(pl.DataFrame(cast("Any", ids)))
     elif isinstance(ids, Iterable):
         found = [*cast("Iterable[Any]", ids)]
     else:
@@ -66,7 +66,7 @@ def earlier_scores(path: Path) -> pl.DataFrame:
         raise ValueError(f"{printable(str(path))} does not end with {' or '.join(_TABLES)}")
     try:
         return read(path).unique("trace_id", keep="last", maintain_order=True)
-    except (OSError, PolarsError, KeyError) as error:
+    except (OSError, PolarsError, ValueError) as error:
         raise _unreadable(path, error) from error
 
 
@@ -83,30 +83,30 @@ def _of_frame(read: Callable[[Path], pl.DataFrame]) -> Callable[[Path], pl.DataF
             score = pl.col("score")
         elif "metadata" in rows.columns:
             score = pl.col("metadata").struct.field("quality_score")
-        ids = _ids_of(rows, printable(str(path)))
-        return rows.select(ids, score.cast(pl.Float64).alias("score"))
+        return rows.select(_ids_of(rows), score.cast(pl.Float64).alias("score"))
 
     return scores
 
 
-def _ids_of(rows: pl.DataFrame, what: str) -> pl.Series:
+def _ids_of(rows: pl.DataFrame) -> pl.Series:
     name = next((name for name in _NAMES if name in rows.columns), None)
     if name is None:
-        raise ValueError(f"{what} has no column trace_id or id; name one so")
+        raise ValueError("there is no column trace_id or id; name one so")
     return rows[name].cast(pl.String).alias("trace_id")
 
 
 def _of_lines(path: Path) -> pl.DataFrame:
     with path.open("rb") as file:
-        rows = [_id_and_score(loads(line), path) for line in lines_of(file) if line.strip()]
+        rows = [_id_and_score(line, number) for number, line in enumerate(lines_of(file), 1)]
     return pl.DataFrame(rows, _EARLIER, orient="row")
 
 
-def _id_and_score(row: object, path: Path) -> tuple[str, float | None]:
+def _id_and_score(line: bytes, number: int) -> tuple[str, float | None]:
+    row = loads(line)
     values: Mapping[str, Any] = row if isinstance(row, dict) else {}
     name = next((values[name] for name in _NAMES if values.get(name)), None)
     if name is None:
-        raise ValueError(f"{printable(str(path))} has a row without trace_id or id; name it so")
+        raise ValueError(f"line {number:,} has no trace_id or id")
     metadata = values.get("metadata")
     within = metadata.get("quality_score") if isinstance(metadata, dict) else None
     return str(name), values.get("score", within)

@@ -31,6 +31,8 @@ CONDITIONS: list[dict[str, Any]] = [
     {"success": True},
     *({"per": per} for per in PER),
     {"include_private": True},
+    {"ids": ("unknown",)},
+    {"ids": ("kp:trace:😀", "kp:trace:A", "unknown", "kp:trace:é", "kp:trace:06")},
 ]
 
 
@@ -84,11 +86,9 @@ def assert_exported(
     history: History, choice: dict[str, Any], path: Path, ids: tuple[str, ...] = ()
 ) -> ExportResult:
     """The export has what the oracle states, of the traces with these ids if there are any."""
-    own, of_oracle = dict(choice), dict(choice)
-    if ids:
-        own["where"], of_oracle["ids"] = f"trace_id IN {ids}", ids
-    result = export(history.warehouse, ExportOptions(**own), path, ending=".jsonl")
-    expected = exported(history.last, history.present(), **of_oracle)
+    choice = {**choice, "ids": ids} if ids else choice
+    result = export(history.warehouse, ExportOptions(**choice), path, ending=".jsonl")
+    expected = exported(history.last, history.present(), **choice)
     assert_counted(result, expected)
     rows = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert [row["id"] for row in rows] == [row["id"] for row in expected.traces], choice

@@ -126,7 +126,7 @@ def _fields(values: Mapping[str, Any], **tests: Test) -> Row:
     """
     found = {name: values[name] for name in tests if values.get(name) is not None}
     for name, value in found.items():
-        _require(tests[name](value), f"a {name} that it does not take")
+        _require(tests[name](value), f"a value of {name} that it does not take")
     return found
 
 

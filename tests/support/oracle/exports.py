@@ -96,13 +96,13 @@ def _chosen(
 ) -> tuple[Sequence[Score], list[int]]:
     """The rows that meet every condition, and how many each leaves out, in their order."""
     meets: Mapping[str, Callable[[Any, Any], bool]] = {
+        "ids": lambda row, ids: row["trace_id"] in ids,
         "min_score": lambda row, least: row["score"] >= least,
         "domain": lambda row, domains: row["task_domain"] in domains,
         "since": lambda row, day: str(day_of(row["created_at"])) >= day,
         "until": lambda row, day: str(day_of(row["created_at"])) <= day,
         "success": lambda row, _: row["success"],
         "where": lambda row, sql: WHERE[sql](row),
-        "ids": lambda row, ids: row["trace_id"] in ids,
     }
     assert conditions.keys() <= meets.keys()
     left_out: list[int] = []

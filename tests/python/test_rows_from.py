@@ -1,0 +1,84 @@
+"""`rows_from`: flat columns become rows of an archive."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+import kp_batch as kp
+from kp_batch.errors import SettingError
+
+FLAT = pl.DataFrame(
+    {
+        "name": ["a", "b"],
+        "at": ["2026-01-05", "2026-01-06"],
+        "task": ["Fix it", "Add it"],
+        "sure": [0.5, 1.0],
+        "done": [True, False],
+        "said": [["one", None], []],
+        "steps": [
+            [{"type": "tool_call", "content": "run", "tool": "shell"}],
+            [{"type": "thought", "content": None, "tool": None}],
+        ],
+    }
+)
+FIELDS: dict[str, Any] = {
+    "id": "name",
+    "created_at": "at",
+    "objective": "task",
+    "confidence": "sure",
+    "success": "done",
+    "task_domain": pl.lit("code"),
+}
+
+
+def test_each_argument_is_a_column_an_expression_or_a_constant() -> None:
+    fields = FIELDS | {"confidence": 0.8, "success": True, "model": pl.col("name") + "!"}
+    more = {"agent_id": "name", "result_summary": "task", "source_skill": "at"}
+    rows = kp.rows_from(FLAT, **fields, **more, steps="said").to_dicts()
+    metadata = {"created_at": "2026-01-05", "task_domain": "code", "success": True}
+    assert rows[0] == {
+        "id": "a",
+        "source_skill": "2026-01-05",
+        "metadata": {**metadata, "agent_id": "a", "model": "a!"},
+        "task": {"objective": "Fix it"},
+        "steps": [
+            {"type": "thought", "content": "one"},
+            {"type": "thought", "content": None},
+        ],
+        "outcome": {"confidence": 0.8, "result_summary": "Fix it"},
+    }
+    assert rows[1]["steps"] == []
+
+
+def test_the_tool_of_a_step_may_be_its_name_or_a_struct() -> None:
+    named = kp.rows_from(FLAT, **FIELDS, steps="steps")
+    tools = [[step["tool"] for step in steps] for steps in named["steps"].to_list()]
+    assert tools == [[{"name": "shell"}], [{"name": None}]]
+    nested = kp.rows_from(FLAT.with_columns(steps=named["steps"]), **FIELDS, steps="steps")
+    assert nested.equals(named)
+    assert kp.score(named, embedder="none").select("trace_id", "n_tools").rows() == [
+        ("a", 1),
+        ("b", 0),
+    ]
+
+
+def test_frames_of_all_kinds_give_the_same_rows() -> None:
+    expected = kp.rows_from(FLAT, **FIELDS, steps="said")
+    for frame in (FLAT.lazy(), FLAT.to_arrow(), FLAT.to_pandas()):
+        assert kp.rows_from(frame, **FIELDS, steps="said").equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("frame", "changes", "reason"),
+    [
+        (FLAT, {"agent_id": "nobody"}, "nobody.*; the columns are name, at, task"),
+        (FLAT, {"steps": "task"}, "steps is of type String; give a list of structs, or of texts"),
+        ([{"name": "a"}], {}, "frame is of type list; give one of polars or pandas"),
+    ],
+)
+def test_wrong_frames_and_columns_are_refused(
+    frame: Any, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingError, match=reason):
+        kp.rows_from(frame, **{**FIELDS, "steps": "said", **changes})
