@@ -93,7 +93,9 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
         )
     except PolarsError as error:
         columns = ", ".join(flat.columns)
-        raise SettingError(f"{one_line(str(error))}; the columns are {columns}") from error
+        raise SettingError(
+            f"the rows cannot be made: {one_line(str(error))}; the columns are {columns}"
+        ) from error
 
 
 def _polars(frame: Any) -> pl.DataFrame:
