@@ -94,7 +94,7 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
     except PolarsError as error:
         columns = ", ".join(flat.columns)
         raise SettingError(
-            f"the rows cannot be made: {one_line(str(error))}; the columns are {columns}"
+            f"the rows cannot be made: {one_line(str(error))}; name columns of {columns}"
         ) from error
 
 

@@ -72,7 +72,7 @@ def test_frames_of_all_kinds_give_the_same_rows() -> None:
 @pytest.mark.parametrize(
     ("frame", "changes", "reason"),
     [
-        (FLAT, {"agent_id": "nobody"}, "nobody.*; the columns are name, at, task"),
+        (FLAT, {"agent_id": "nobody"}, "nobody.*; name columns of name, at, task"),
         (FLAT, {"steps": "task"}, "steps is of type String; give a list of structs, or of texts"),
         ([{"name": "a"}], {}, "frame is of type list; give one of polars or pandas"),
     ],
