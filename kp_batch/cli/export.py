@@ -97,7 +97,10 @@ def exported_text(result: "ExportResult", output: str) -> str:
         *(_condition_text(*condition) for condition in result.conditions.items()),
         *(f"  {reason:<10} {count_of(count, 'trace')}" for reason, count in left_out if count),
         *(f"  see        {printable(file)}" for file in result.not_found_files),
-        *(_reason_text("not written", *reason) for reason in result.not_written.items()),
+        *(
+            f"  left out   {count_of(count, 'trace')} {reason}"
+            for reason, count in result.not_written.items()
+        ),
     ]
     if result.training is not None:
         train, test = result.training, result.exported - result.training
@@ -112,11 +115,8 @@ def _comparison_lines(comparison: "ExportComparison | None") -> Iterator[str]:
         return
     yield f"  in both    {count_of(comparison.in_both, 'trace')}"
     for what, reasons in (("entered", comparison.entered), ("left", comparison.left)):
-        yield from (_reason_text(what, *reason) for reason in reasons.items())
-
-
-def _reason_text(what: str, reason: str, count: int) -> str:
-    return f"  {what:<10} {count_of(count, 'trace')}: {reason}"
+        for reason, count in reasons.items():
+            yield f"  {what:<10} {count_of(count, 'trace')}: {reason}"
 
 
 def _condition_text(words: str, left_out: int) -> str:

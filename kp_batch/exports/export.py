@@ -256,7 +256,12 @@ def refuse_empty(result: ExportResult, output: str) -> None:
 
 
 def _left_out(result: ExportResult) -> str:
-    counts = {"private": result.private, "similar": result.dropped_similar, **result.not_found}
-    reasons = {f": {reason}": count for reason, count in result.not_written.items()}
-    words = {f" {what}": count for what, count in counts.items()} | reasons
-    return ", ".join(f"{count_of(count, 'trace')}{what}" for what, count in words.items() if count)
+    counts = {
+        "private": result.private,
+        "similar": result.dropped_similar,
+        **result.not_found,
+        **result.not_written,
+    }
+    return ", ".join(
+        f"{count_of(count, 'trace')} {what}" for what, count in counts.items() if count
+    )

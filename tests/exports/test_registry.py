@@ -166,7 +166,7 @@ def test_units_come_back_from_an_import_and_a_run_with_their_scores(tmp_path: Pa
         assert found[unit["id"]] == expected
     result = wh.export(tmp_path / "a.jsonl", min_score=0, include_private=True)
     assert result.exported == 500
-    with pytest.raises(kp.KpBatchError, match="500 traces: they came from a registry"):
+    with pytest.raises(kp.KpBatchError, match="500 traces from a registry"):
         wh.export(path, format="registry", min_score=0, include_private=True)
 
 
@@ -186,17 +186,20 @@ def changed(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
 
 
 def bad(name: str) -> str:
-    return f"a value of {name} that it does not take"
+    return f"with a value of {name} that it does not take"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    (changed(("id",), "other"), "an id that does not begin with kp:trace:"),
-    (changed(("metadata", "visibility"), None), "a visibility other than network, org, private"),
+    (changed(("id",), "other"), "with an id that does not begin with kp:trace:"),
+    (
+        changed(("metadata", "visibility"), None),
+        "with a visibility other than network, org, private",
+    ),
     (
         changed(("metadata", "privacy_level"), None),
-        "a privacy_level other than aggregated, federated, private",
+        "with a privacy_level other than aggregated, federated, private",
     ),
-    (changed(("outcome", "result_summary"), None), "no text in outcome.result_summary"),
+    (changed(("outcome", "result_summary"), None), "without a text in outcome.result_summary"),
     (changed(("metadata", "validated_by"), "one"), bad("validated_by")),
     (changed(("task", "input_schema"), "{}"), bad("input_schema")),
     (
@@ -230,4 +233,4 @@ def test_what_a_registry_would_refuse_is_left_out_and_counted(
         assert_taken(unit)
     words = ("--format", "registry", "--min-score", 0, "-o", tmp_path / "b.jsonl")
     printed = invoke("export", "--warehouse", run_config.warehouse, *words).stdout
-    assert f"  not written 1 trace: {reason}\n" in printed
+    assert f"  left out   1 trace {reason}\n" in printed

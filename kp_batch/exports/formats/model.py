@@ -79,7 +79,7 @@ class ExportFormat:
 
     Attributes:
         row: makes what is written of a trace, by the options; or returns the reason why it cannot
-            be written, such as "no assistant message", which follows a number of traces.
+            be written, such as "without an answer", which follows a number of traces.
         files: how its files are written, by the ending of their names; stdout takes the first.
         is_scores: whether it has scores without contents. Then the lowest score is 0 by default.
         score_id: makes the id of a trace's score in the other system from the trace's id; None: it

@@ -3,16 +3,15 @@
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
+from kp_batch.exports.formats.scores import NativeIds, time_of
 from kp_batch.ingest.reread import Trace
 
 _CONTEXT = "https://openknowledgepulse.org/schema/v1"
 _PREFIX = "kp:trace:"
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _VISIBILITY = ("network", "org", "private")
 _PRIVACY = ("aggregated", "federated", "private")
 
@@ -63,9 +62,9 @@ def _row(chosen: ChosenTrace, trace: Trace, options: ExportOptions) -> Row | str
 
     Missing values are left out; a step without step_id gets its position.
     """
-    native = trace.get("native") or {}
-    if native.get("system") == "knowledgepulse" and not options.include_registry:
-        return "they came from a registry"
+    system = NativeIds.of(chosen.trace_id, trace).system
+    if system == "knowledgepulse" and not options.include_registry:
+        return "from a registry"
     try:
         return _unit(chosen, trace)
     except _RefusedError as error:
@@ -74,18 +73,17 @@ def _row(chosen: ChosenTrace, trace: Trace, options: ExportOptions) -> Row | str
 
 def _unit(chosen: ChosenTrace, trace: Trace) -> Row:
     metadata, task, outcome = trace["metadata"], trace["task"], trace["outcome"]
-    _require(chosen.trace_id.startswith(_PREFIX), f"an id that does not begin with {_PREFIX}")
+    _require(chosen.trace_id.startswith(_PREFIX), f"with an id that does not begin with {_PREFIX}")
     for name, values in (("visibility", _VISIBILITY), ("privacy_level", _PRIVACY)):
-        _require(metadata.get(name) in values, f"a {name} other than {', '.join(values)}")
-    _require(_is_text(outcome.get("result_summary")), "no text in outcome.result_summary")
-    created = _EPOCH + timedelta(microseconds=chosen.created_at)
+        _require(metadata.get(name) in values, f"with a {name} other than {', '.join(values)}")
+    _require(_is_text(outcome.get("result_summary")), "without a text in outcome.result_summary")
     return {
         "@context": _CONTEXT,
         "@type": "ReasoningTrace",
         "id": chosen.trace_id,
         **_fields(trace, source_skill=_is_text),
         "metadata": {
-            "created_at": created.isoformat().replace("+00:00", "Z"),
+            "created_at": time_of(chosen),
             **_fields(metadata, agent_id=_is_text, framework=_is_text, validated_by=_are_texts),
             "task_domain": metadata["task_domain"],
             "success": metadata["success"],
@@ -126,7 +124,7 @@ def _fields(values: Mapping[str, Any], **tests: Test) -> Row:
     """
     found = {name: values[name] for name in tests if values.get(name) is not None}
     for name, value in found.items():
-        _require(tests[name](value), f"a value of {name} that it does not take")
+        _require(tests[name](value), f"with a value of {name} that it does not take")
     return found
 
 
