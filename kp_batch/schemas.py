@@ -34,6 +34,7 @@ TRACE = pl.Schema(
                 | {"tool": pl.Struct(_texts("name", "mcp_server"))}
                 | _texts("input", "output_summary")
                 | {"latency_ms": pl.Float64(), **_texts("role", "call_id")}
+                | {"reasoning_chars": pl.Int64()}
             )
         ),
         "outcome": pl.Struct({**_texts("result_summary"), "confidence": pl.Float64()}),

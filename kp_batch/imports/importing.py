@@ -51,7 +51,7 @@ from kp_batch.log import progress
 from kp_batch.steps.step import cut
 from kp_batch.text import ten_of
 
-IMPORTER = 14  # the version of how records become traces
+IMPORTER = 15  # the version of how records become traces
 MAX_SERIAL_BYTES = 64 << 20  # of files; larger imports use several processes
 _PROCESSES = 8  # at most: one process joins their results, and cannot keep more of them busy
 GROUP_BYTES = 16 << 20  # of files that one call reads

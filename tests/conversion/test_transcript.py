@@ -58,7 +58,9 @@ def test_a_conversation_becomes_an_objective_and_steps() -> None:
         "latency_ms": None,
         "role": "assistant",
         "call_id": "c1",
+        "reasoning_chars": None,
     }
+    assert transcript.steps[0]["reasoning_chars"] == len("which way?")
 
 
 def test_history_is_counted_once() -> None:

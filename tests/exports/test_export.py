@@ -536,14 +536,15 @@ def test_an_archive_that_gains_what_messages_need_is_not_scored_again_and_export
     rescore_archive(run)
     for row in rows:
         row["task"] |= {"system": "be good", "tools": "[]"}
-        row["steps"][0] |= {"role": "assistant", "call_id": "c1"}
+        own = {"role": "assistant", "call_id": "c1", "reasoning_chars": 1}
+        row["steps"][0] |= own
     form(path, rows)
     counts = rescore_archive(run).counts
     assert (counts.accepted, counts.rescored) == (2, 0)
     exported(run.warehouse, tmp_path / "out.parquet")
     for row in pl.read_parquet(tmp_path / "out.parquet").to_dicts():
         assert (row["task"]["system"], row["task"]["tools"]) == ("be good", "[]")
-        assert (row["steps"][0]["role"], row["steps"][0]["call_id"]) == ("assistant", "c1")
+        assert {name: row["steps"][0][name] for name in own} == own
 
 
 def test_of_rows_with_one_id_the_one_that_counts_is_exported(various: Path, tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ from kp_batch.conversion.conversation.waiting_calls import WaitingCalls
 
 Step = dict[str, object]  # as `schemas.TRACE` has it
 _FIELDS = dict.fromkeys(
-    ("content", "tool", "input", "output_summary", "latency_ms", "role", "call_id")
+    (
+        *("content", "tool", "input", "output_summary", "latency_ms", "role", "call_id"),
+        "reasoning_chars",
+    )
 )
 
 
@@ -75,7 +78,8 @@ class Transcript:
         """Add an assistant's message: a thought, and tool calls."""
         if message.thought:
             kind = "error_recovery" if self._failed else "thought"
-            self._add(kind, "assistant", content=message.thought)
+            reasoning = len(message.reasoning) or None
+            self._add(kind, "assistant", content=message.thought, reasoning_chars=reasoning)
             self._failed = False
         for call in message.calls:
             if ran := self._ahead.take(call, ALIKE):

@@ -37,7 +37,7 @@ _SCHEMA: Final = pl.Schema(
                 [
                     field
                     for field in cast("pl.Struct", cast("pl.List", TRACE["steps"]).inner).fields
-                    if field.name not in ("role", "call_id")
+                    if field.name not in ("role", "call_id", "reasoning_chars")
                 ]
             )
         ),
