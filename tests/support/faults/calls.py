@@ -27,6 +27,7 @@ from deltalake import transaction
 from deltalake.exceptions import DeltaError
 
 from kp_batch.storage.store import Store
+from kp_batch.warehouse import file_lists
 
 # What Python reports, with the places of the paths among the arguments.
 _REPORTED = {
@@ -255,6 +256,8 @@ def failing_calls(root: Path, fails_at: int = 0, *, for_good: bool = False) -> G
     if not _HOOKED:
         _HOOKED.append(True)
         sys.addaudithook(_hook)
+    file_lists._read.cache_clear()  # noqa: SLF001 (as in a new process, all lists are read)
+    file_lists._published.cache_clear()  # noqa: SLF001
     calls = Calls(root, fails_at, for_good)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", _fsync(os.fsync))
