@@ -1,0 +1,53 @@
+"""Pairs of traces whose labels differ: what weights should put in order."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kp_batch.vectors import Bools, Float64s, Int64s
+
+MAX_PAIRS = 1_000_000
+_PER_LABEL = 100  # more pairs of one label hardly add to what they say
+
+
+class Pairs(NamedTuple):
+    """The rows of the better and the worse trace of each pair."""
+
+    better: Int64s
+    worse: Int64s
+
+
+def strata_of(overrides: Bools) -> Int64s:
+    """Number the combinations of overrides, (n, 3).
+
+    Between traces with the same overrides only the dimensions differ. Pairs of others would blame
+    a dimension for what an override does to them.
+    """
+    return (overrides @ np.array([1, 2, 4])).astype(np.int64)
+
+
+def draw_pairs(labels: Float64s, strata: Int64s, random: np.random.Generator) -> Pairs:
+    """Draw pairs of one stratum with different labels, each pair as likely as any other.
+
+    These are all pairs if they are few: at most a hundred for each label, and a million.
+
+    Args:
+        labels: n numbers; a greater one is better.
+        strata: a number for each.
+        random: draws them.
+    """
+    rows = np.lexsort((labels, strata))
+    keys = np.stack([strata[rows], labels[rows]])
+    is_new = np.any(keys[:, 1:] != keys[:, :-1], axis=0)
+    begins_stratum = keys[0, 1:] != keys[0, :-1]
+    places = np.arange(1, len(rows))
+    # The first place of the same stratum and label, and of the same stratum.
+    of_label = np.maximum.accumulate(np.concatenate([[0], np.where(is_new, places, 0)]))
+    first = np.maximum.accumulate(np.concatenate([[0], np.where(begins_stratum, places, 0)]))
+    until = np.cumsum(of_label - first)  # pairs of which this place, or one before, is the better
+    total = int(until[-1])
+    most = min(MAX_PAIRS, _PER_LABEL * len(labels))
+    drawn = np.arange(total) if total <= most else np.sort(random.integers(0, total, most))
+    better = np.searchsorted(until, drawn, side="right")
+    before = np.concatenate([[0], until])[better]
+    return Pairs(rows[better], rows[first[better] + drawn - before])
