@@ -254,6 +254,108 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "of those by its move",
         ),
         "single_thoughts": _count("how many traces are a single thought in either run"),
+        # Weights that are fitted to labels.
+        "reason": Column("a code of why these labels are not used", str),
+        "why": Column("the same in words", str, "not used because"),
+        "labels": _count("the number of labels", "labels"),
+        "examples": Column("at most three of them, with their rows", list[str]),
+        "tasks": _count("the number of tasks of labelled traces", "tasks"),
+        "pairs": _count("how many pairs of labels are fitted", "pairs"),
+        "widest": Column(
+            "the widest 95% interval of a fitted weight; null: none is known",
+            float | None,
+            "widest interval",
+            ".3f",
+        ),
+        "labels_needed": Column(
+            "about how many labels make the widest interval narrow enough; null: unknown",
+            int | None,
+            "labels needed",
+            ",",
+        ),
+        "adjusted_p_value": Column(
+            "the p-value of a better order of held-out labels, times the number of fits; null: no "
+            "fit",
+            float | None,
+            "adjusted p",
+            ".2g",
+        ),
+        "decision": Column(
+            "what the evidence suffices for; null: all domains share no profile",
+            Literal["change", "keep", "too few labels", "leak"] | None,
+            "decision",
+        ),
+        "dimension": Column("the dimension", str, "dimension"),
+        "published_weight": Column(
+            "its published weight, 0..1; null: domains have different ones",
+            float | None,
+            "published",
+            ".3f",
+        ),
+        "fitted_weight": _number("its fitted weight, 0..1", "fitted", ".3f"),
+        "problem": Column(
+            "why labels cannot determine the weight: the dimension is constant, or collinear with "
+            "others; null: they can",
+            Literal["constant", "collinear"] | None,
+            "problem",
+        ),
+        "alone": Column(
+            "how well the column alone orders the labels: AUC, or Spearman's correlation; null: it "
+            "is constant",
+            float | None,
+            "order alone",
+            ".3f",
+        ),
+        "tested_on": Column(
+            "the labels that are ordered: those of the fit, or others",
+            Literal[
+                "the same labels", "held-out folds", "held out, same overrides", "later labels"
+            ],
+            "tested on",
+        ),
+        "published_order": Column(
+            "how well published weights order the labels: AUC, or Spearman's correlation; null: "
+            "all scores are equal",
+            float | None,
+            "published",
+            ".3f",
+        ),
+        "fitted_order": Column(
+            "how well fitted weights order the labels; null: all scores are equal",
+            float | None,
+            "fitted",
+            ".3f",
+        ),
+        "difference": Column(
+            "the order of fitted weights minus that of published ones; null: one is unknown",
+            float | None,
+            "difference",
+            "+.3f",
+        ),
+        **{
+            f"{name}_{end}": Column(
+                f"the {end} end of the 95% interval of {name}; null: unknown", float | None
+            )
+            for name in ("fitted_weight", "alone", "published_order", "fitted_order", "difference")
+            for end in ("low", "high")
+        },
+        "p_value": Column("the p-value of no difference, two-sided", float, "p", ".2g"),
+        "weights": Column("the weights of the scores", Literal["published", "fitted"], "weights"),
+        "best_threshold": _number("the threshold with the best F1", "threshold", ".2f"),
+        "precision": Column(
+            "the share of labels yes at or above it, held out, 0..1; null: there are none",
+            float | None,
+            "precision",
+            ".1%",
+        ),
+        "recall": Column(
+            "the share of labels yes that are at or above it, held out, 0..1; null: there are none",
+            float | None,
+            "recall",
+            ".1%",
+        ),
+        "rank_low": _number("the low end of the rank in the domain, 0..1", "rank from", ".2f"),
+        "rank_high": _number("the high end of the rank in the domain, 0..1", "to", ".2f"),
         # The scores under other settings.
         "cache_by": Column("a setting of the combination", str, "cache by"),
         "cache_size": _count("a setting of the combination", "size"),

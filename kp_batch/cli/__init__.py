@@ -26,7 +26,7 @@ from kp_batch.warehouse.run_result import RunResult, now
 
 _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
-    *("maintain", "import_", "export"),
+    *("fit", "maintain", "import_", "export"),
 )
 GROUPS = {  # of the commands, as help lists them
     "Operate": (
@@ -34,14 +34,14 @@ GROUPS = {  # of the commands, as help lists them
         *("migrate", "settings", "catalog", "demo"),
     ),
     "Ask": ("sql", "explain", "compare", "report"),
-    "Study": ("sweep", "similar", "redundancy", "verify", "score"),
+    "Study": ("sweep", "fit", "similar", "redundancy", "verify", "score"),
     "Move": ("import", "import-formats", "import-forget", "export"),
 }
 # All other commands publish nothing.
 _PUBLISHING = {"forget", "migrate", "rollback", "run", "vacuum"}
 SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "similar"),
-    *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback"),
+    *("redundancy", "sweep", "fit", "audit", "vacuum", "forget", "rollback"),
     *("migrate", "import", "import-forget", "export"),
 }
 _BEGAN = now()

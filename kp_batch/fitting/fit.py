@@ -15,6 +15,7 @@ from kp_batch.fitting.sample import Sample, folds_of, splits_of
 from kp_batch.fitting.scoring import scores_of
 from kp_batch.vectors import Float64s
 
+_EVIDENT = 0.05  # the greatest p-value of an order that is better
 _UNSURE = 0.025  # the share of resamples without any slope from which weights are unknown
 
 
@@ -40,19 +41,21 @@ class Fit:
     alone: Sequence[Estimate]  # how well each dimension orders the labels
     in_sample: Order
     held_out: Order  # in folds
-    same_overrides: Order  # likewise, over pairs of traces with the same overrides
+    same_overrides: Order  # likewise, of traces with the same overrides, in any folds
     later: Order | None  # None: see `later_order`
     thresholds: tuple[Threshold, Threshold] | None  # published, fitted; None: labels are numbers
 
     @property
     def p_value(self) -> float:
-        """The greater p-value of a better order of held-out labels, of all and of same overrides.
+        """The p-value of a better order of held-out labels.
 
-        It is 1 if either order is not better.
+        It is 1 if the order is not better, or only that of traces with different overrides is: then
+        labels follow an override, and no weight.
         """
         both = (self.held_out, self.same_overrides)
         is_better = all(order.difference.value > 0 for order in both)
-        return max(order.p_value for order in both) if is_better else 1.0
+        follows_weights = self.same_overrides.p_value < _EVIDENT
+        return self.held_out.p_value if is_better and follows_weights else 1.0
 
 
 def fit(sample: Sample, prior: Float64s, random: np.random.Generator) -> Fit:
@@ -83,7 +86,7 @@ def fit(sample: Sample, prior: Float64s, random: np.random.Generator) -> Fit:
         in_sample=resampled.compare(own),
         held_out=resampled.compare(held_out.scores, folds, in_folds=True),
         same_overrides=resampled.compare(
-            held_out.scores, folds * 8 + strata_of(sample.traces.overrides), in_folds=True
+            held_out.scores, strata_of(sample.traces.overrides), in_folds=True
         ),
         later=later_order(sample, prior, random),
         thresholds=held_out.thresholds(sample, own),

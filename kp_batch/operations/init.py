@@ -1,6 +1,5 @@
 """Begin a project: write its file, with comments, and create its warehouse."""
 
-import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -12,6 +11,7 @@ from typing import Any
 from kp_batch.config import RescoreConfig, read_project
 from kp_batch.errors import KpBatchError
 from kp_batch.files import PROJECT_FILE, atomic_write
+from kp_batch.operations.toml_text import toml_tables, toml_value
 from kp_batch.project import project_of
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
@@ -87,7 +87,7 @@ def _deployment_of(file: Path) -> Path:
 def _new_deployment(file: Path) -> str:
     """Return the deployment of a project, for its user to change."""
     path, text = _deployment_of(file), _template("operations", "prefect.yaml")
-    text = text.replace(f"project: {PROJECT_FILE}", f"project: {_toml(file.name)}")
+    text = text.replace(f"project: {PROJECT_FILE}", f"project: {toml_value(file.name)}")
     if path.exists() and path.read_bytes() != text.encode():
         raise KpBatchError(
             f"{printable(str(path))} already exists; leave out --prefect, or move that file, or "
@@ -121,15 +121,15 @@ def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: st
     """Return the template with the given values, and weights and audits after it."""
     values = _OF_A_PROJECT | config.model_dump(mode="json", include=given, exclude_none=True)
     text = Template(_template("operations", PROJECT_FILE)).substitute(
-        archive=_toml([_seen_from(folder, path) for path in config.archive]),
-        warehouse=_toml(_seen_from(folder, shown(config.warehouse))),
-        warehouse_id=_toml(warehouse_id),
+        archive=toml_value([_seen_from(folder, path) for path in config.archive]),
+        warehouse=toml_value(_seen_from(folder, shown(config.warehouse))),
+        warehouse_id=toml_value(warehouse_id),
         tables="\n".join(line for table in TABLES for line in _explained(table, values)),
     )
     audits = _template("warehouse", "audits.toml")
     if "audits" in given:
-        audits = "".join(_tables("audits", config.audits.as_json()))
-    return "".join((text, *_tables("profiles", _changed_profiles(config)), "\n", audits))
+        audits = "".join(toml_tables("audits", config.audits.as_json()))
+    return "".join((text, *toml_tables("profiles", _changed_profiles(config)), "\n", audits))
 
 
 def _template(room: str, name: str) -> str:
@@ -146,7 +146,7 @@ def _explained(table: str, values: Mapping[str, Any]) -> Iterator[str]:
         [shown_value, *_] = field.examples or [defaults[name]]
         is_given = name in values
         value = values[name] if is_given else shown_value
-        yield f"{'' if is_given else '# '}{name} = {_toml(value)}"
+        yield f"{'' if is_given else '# '}{name} = {toml_value(value)}"
     yield ""
 
 
@@ -155,21 +155,6 @@ def _changed_profiles(config: RescoreConfig) -> dict[str, Any]:
     built_in = load_profiles().as_json()
     profiles = config.profiles.as_json().items()
     return {name: profile for name, profile in profiles if profile != built_in.get(name)}
-
-
-def _tables(name: str, tables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield tables of TOML by the names of their keys; a list is an array of tables."""
-    for key, value in tables.items():
-        head = f"[{name}.{_toml(key)}]"
-        for table in value if isinstance(value, list) else [value]:
-            yield f"\n[{head}]\n" if isinstance(value, list) else f"\n{head}\n"
-            yield from (f"{field} = {_toml(each)}\n" for field, each in table.items())
-
-
-def _toml(value: Any) -> str:
-    """Return a text, number or list as TOML, which writes them as JSON does."""
-    text = json.dumps(value, ensure_ascii=False)  # TOML has no pairs of surrogates
-    return text.replace("\x7f", "\\u007f")  # which TOML does not have as it is
 
 
 def _seen_from(folder: Path, path: str) -> str:

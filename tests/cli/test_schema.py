@@ -54,6 +54,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
     line = write_jsonl(folder / "new.jsonl", [trace(id="new")])
     unit = kp_trace("a")
+    labels = write_jsonl(
+        folder / "labels.jsonl", [{"trace_id": "0", "label": 1}, {"trace_id": "1", "label": 0}]
+    )
     others = {
         "settings": ("settings", *to),
         "questions": ("sql",),
@@ -64,6 +67,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "status": ("status", *to),
         "sweep": ("sweep", *to, "--cache-size", 2),
         "redundancy": ("redundancy", *to),
+        "fit": ("fit", labels, *to),
         "rollback": ("rollback", "previous", *to, "--dry-run"),
         "forget": ("forget", "2", *to, "--dry-run"),
         "migrate": ("migrate", *to, "--dry-run"),

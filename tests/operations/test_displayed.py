@@ -17,6 +17,8 @@ from kp_batch.operations.compare import Comparison, TopChanges, compare, compari
 from kp_batch.operations.current_settings import CurrentSettings, settings, settings_text
 from kp_batch.operations.explain import explain
 from kp_batch.operations.explanation import Explanation, explanation_text
+from kp_batch.operations.fit import FitOptions, fit_weights
+from kp_batch.operations.fit_result import fit_text
 from kp_batch.operations.preview import plan, preview, preview_text
 from kp_batch.operations.redundancy import Redundancy, redundancy, redundancy_text
 from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
@@ -107,6 +109,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
             warehouse,
             SweepValues(cache_by=["none", "agent_id"], cache_size=[9], threshold=[0.5, 0.6]),
         ),
+        "fit": fit_weights(warehouse, labels_of(warehouse), FitOptions(suggest=3)),
         "explanation": explain(warehouse, "odd 7"),
         "similar": similar_to_trace(warehouse, "odd 7", 5),
         "redundancy": redundancy(warehouse, 0.9),
@@ -130,6 +133,13 @@ def hostile(number: int) -> dict[str, Any]:
     return trace(id=f"odd {number} {HOSTILE}", task_domain=DOMAIN, objective=objective, **own)
 
 
+def labels_of(warehouse: Path) -> list[dict[str, Any]]:
+    """Labels of most traces, and one with a hostile text."""
+    rows = published(warehouse).scan("scores").select("trace_id", "outcome_confidence").collect()
+    labels = [{"trace_id": trace, "label": value > 0.5} for trace, value in rows.rows()[:120]]
+    return [*labels, {"trace_id": HOSTILE, "label": HOSTILE}]
+
+
 def shown(results: Results, name: str) -> Shown:
     return Shown(results[name]._repr_html_())
 
@@ -142,6 +152,7 @@ SHOWN = (
         "comparison",
         "preview",
         "sweep",
+        "fit",
         "explanation",
         "similar",
         "redundancy",
@@ -177,6 +188,7 @@ def test_no_text_of_a_trace_is_more_than_text(results: Results) -> None:
         ("comparison", comparison_text),
         ("preview", preview_text),
         ("sweep", sweep_text),
+        ("fit", fit_text),
         ("redundancy", redundancy_text),
         ("verification", verification_text),
         ("audits", results_text),

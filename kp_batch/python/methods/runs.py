@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kp_batch.arguments import typed
@@ -9,8 +12,10 @@ from kp_batch.operations.preview import Preview
 from kp_batch.python.calls import Archive, Duration, Setting, Several, show_settings
 from kp_batch.report.run_summary import Summary, with_all_domains
 from kp_batch.settings import field_of
+from kp_batch.text import in_utc
 
 if TYPE_CHECKING:
+    from kp_batch.operations.fit_result import WeightFit
     from kp_batch.operations.sweep_result import Sweep
     from kp_batch.planning.explain_plan import PlanDescription
 
@@ -103,6 +108,43 @@ class RunMethods(Place):
         wanted = SweepValues.checked({**values, "threshold": threshold}, field_of)
         with self._reading() as folder:
             return sweep(folder, wanted)
+
+    def fit_weights(
+        self,
+        labels: Any,
+        *,
+        profiles: str | PathLike[str] | None = None,
+        valid_from: datetime | None = None,
+        output: str | PathLike[str] | None = None,
+        suggest: int = 0,
+    ) -> "WeightFit":
+        """Find the weights that order labels best, and test them on labels held out.
+
+        Args:
+            labels: a file, a frame, or mappings, with `trace_id`, `label` (yes or no, or a number)
+                and perhaps `weight`.
+            profiles: a TOML file of weights to compare with; None: those of the warehouse.
+            valid_from: the time from which fitted weights apply; None: at all times.
+            output: a TOML file to write all profiles to; None: none.
+            suggest: how many traces to suggest for labelling next, each of another task.
+
+        Examples:
+            >>> verdict = (pl.col("outcome_confidence") > 0.5) & (pl.col("novelty") < 0.8)
+            >>> labels = wh.scores().select("trace_id", label=verdict).collect()
+            >>> fit = wh.fit_weights(labels)
+            >>> fit.measure, fit.labels, fit.changed
+            ('AUC', 600, ())
+        """
+        from kp_batch.operations.fit import FitOptions, fit_weights
+
+        options = FitOptions(
+            Path(profiles) if profiles else None,
+            in_utc(valid_from) if valid_from else None,
+            Path(output) if output else None,
+            suggest,
+        )
+        with self._reading() as folder:
+            return fit_weights(folder, labels, options)
 
     def _start(
         self,

@@ -24,6 +24,7 @@ _TYPES = {
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain", "Explanation"),
     "export": ("exports.export", "ExportResult"),
+    "fit": ("operations.fit_result", "WeightFit"),
     "forget": ("operations.forget", "ForgetResult"),
     "import": ("imports.summary", "Imported"),
     "import-forget": ("imports.change", "Forgotten"),

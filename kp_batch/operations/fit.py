@@ -1,0 +1,290 @@
+"""Fit the weights of profiles to labels, and test them on labels held out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import polars as pl
+
+from kp_batch.duck import sql
+from kp_batch.errors import KpBatchError
+from kp_batch.files import atomic_write
+from kp_batch.fitting.order import is_binary
+from kp_batch.fitting.suggestion import rank_ranges
+from kp_batch.operations.export import check_output
+from kp_batch.operations.fit_groups import Group, fit_groups, group_rows, traces_of, weights_of
+from kp_batch.operations.fit_labels import read_labels, unused, with_known
+from kp_batch.operations.fit_profiles import profiles_text, reused_share, with_fitted
+from kp_batch.operations.fit_result import (
+    BestThresholds,
+    FittedGroups,
+    LabelOrders,
+    Leaks,
+    Measure,
+    Suggestions,
+    UnusedLabels,
+    WeightFit,
+    WeightRows,
+)
+from kp_batch.operations.fit_rows import (
+    conclusion_of,
+    leak_rows,
+    number,
+    order_rows,
+    weight_rows,
+)
+from kp_batch.runs.run import last_config, nothing_scored
+from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile, load_profiles
+from kp_batch.text import count_of, in_utc, ten_of
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.catalog import create_macros
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
+
+_CANDIDATES = 20_000  # traces among which suggestions are searched
+_MACROS = ("composite", "overrides")  # of the formulas, the files whose macros SQL calls
+_WEIGHTS = ("pc", "pn", "pd", "po"), ("fc", "fn", "fd", "fo")  # in fit_counts.sql
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """What a fit compares with, and what it leaves.
+
+    Attributes:
+        profiles: a file of profiles to compare with, instead of the published ones.
+        begin: the time from which fitted weights apply; None: at all times.
+        output: the file to write all profiles to; None: none.
+        suggest: how many traces to suggest for labelling, at most; None: none.
+    """
+
+    profiles: Path | None = None
+    begin: datetime | None = None
+    output: Path | None = None
+    suggest: int | None = None
+
+
+def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()) -> WeightFit:
+    """Find the weights that order labels best, and test them on labels held out.
+
+    The loss of weights is logistic, over pairs of traces with the same overrides and different
+    labels: `log(1 + exp(-slope (score_i - score_j)))`, with i the better one and a slope that is
+    fitted, too. Scores are whole, overrides included. Nothing in the warehouse changes.
+
+    Args:
+        warehouse: the folder of the tables.
+        labels: see `read_labels`.
+        options: what to compare with, and what to write.
+
+    Raises:
+        KpBatchError: labels cannot be read or used, are all the same, or the file cannot be
+            written.
+        WarehouseError: there is no warehouse or no scored trace.
+    """
+    if options.output:
+        check_output(warehouse, options.output.absolute())
+    versions = _versions(warehouse, options)
+    read = read_labels(labels)
+    with open_published(warehouse) as snapshot:
+        create_macros(snapshot.connection, *_MACROS)
+        rows, read = _labelled(snapshot, read)
+        groups = fit_groups(rows, _published(snapshot, versions))
+        thresholds = [*_thresholds(snapshot, groups)]
+        suggestions = _suggestions(snapshot, groups, rows, options.suggest)
+    fitted = {
+        str(group.task_domain): [*map(float, group.fit.weights.values)]
+        for group in groups[1:]
+        if group.fit and group.decision == "change"
+    }
+    measure: Measure = "AUC" if is_binary(rows["label"].to_numpy()) else "Spearman"
+    reused, reused_in = _reused(options, versions, rows["trace_id"])
+    result = WeightFit(
+        measure=measure,
+        labels=rows.height,
+        unused=UnusedLabels.of(unused(read)),
+        reused=reused,
+        reused_in=reused_in,
+        groups=FittedGroups.of(group_rows(groups)),
+        weights=WeightRows.of(weight_rows(groups)),
+        orders=LabelOrders.of(order_rows(groups)),
+        thresholds=BestThresholds.of(thresholds),
+        leaks=Leaks.of(leak_rows(groups)),
+        suggestions=Suggestions.of(suggestions),
+        conclusion=conclusion_of(groups, measure),
+        profiles=with_fitted(versions, fitted, options.begin).as_json(),
+        changed=tuple(fitted),
+        output=str(options.output) if options.output else None,
+        next_step=_next_step(options.output, warehouse) if fitted else None,
+    )
+    if options.output:
+        _write(options.output, result, options.begin, rows["trace_id"])
+    return result
+
+
+def _versions(warehouse: Path, options: FitOptions) -> ProfileVersions:
+    config = last_config(warehouse)
+    return load_profiles(options.profiles) if options.profiles else config.profiles
+
+
+def _labelled(snapshot: OpenSnapshot, read: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the labelled traces, and all labels with what keeps them from use."""
+    usable = read.filter(pl.col("reason").is_null()).select("trace_id", "label", "weight")
+    first = usable.unique("trace_id", keep="first", maintain_order=True)
+    rows = snapshot.ask(sql(__name__, "fit_labelled.sql"), labels=first)
+    read = with_known(read, rows["trace_id"])
+    used = read.filter(pl.col("reason").is_null()).select("trace_id")
+    rows = rows.join(used, on="trace_id", how="semi", maintain_order="left")
+    if rows["label"].n_unique() < 2:
+        _refuse(snapshot, rows, read)
+    return rows, read
+
+
+def _refuse(snapshot: OpenSnapshot, rows: pl.DataFrame, read: pl.DataFrame) -> None:
+    """Refuse labels that cannot be ordered.
+
+    Raises:
+        WarehouseError: the warehouse has no score.
+        KpBatchError: otherwise.
+    """
+    if not snapshot.scored:
+        raise nothing_scored(snapshot.warehouse)
+    if rows.height:
+        label = rows["label"][0]
+        raise KpBatchError(
+            f"all {count_of(rows.height, 'label')} of scored traces are {label:g}: there is "
+            "nothing to order; add others"
+        )
+    why = ten_of(f"{row['labels']:,} because {row['why']}" for row in unused(read))
+    raise KpBatchError(
+        f"no label is of a scored trace of {shown(snapshot.warehouse)}: {why or 'there are none'}"
+        "; a trace_id is that of the view scores"
+    )
+
+
+def _published(snapshot: OpenSnapshot, versions: ProfileVersions) -> dict[str, WeightProfile]:
+    """Return the newest weights of each domain, and of `default`."""
+    newest = _newest(versions)
+    domains = snapshot.ask("SELECT DISTINCT task_domain FROM published.scores").to_series()
+    return {domain: newest.get(domain, newest[DEFAULT]) for domain in [*domains, DEFAULT]}
+
+
+def _newest(versions: ProfileVersions) -> dict[str, WeightProfile]:
+    return {name: each[-1].profile for name, each in versions.versions.items()}
+
+
+def _thresholds(snapshot: OpenSnapshot, groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
+    for group in groups:
+        if group.fit is None or group.fit.thresholds is None:
+            continue
+        found = dict(zip(("published", "fitted"), group.fit.thresholds, strict=True))
+        own = group.fit.weights.values.tolist()
+        counts = _counts(snapshot, group, own, [each.value for each in found.values()])
+        for weights, (value, served) in found.items():
+            yield {
+                "task_domain": group.task_domain,
+                "weights": weights,
+                "best_threshold": value,
+                "precision": number(served.precision),
+                "recall": number(served.recall),
+                "traces": counts["traces"],
+                "at_threshold": counts[weights],
+            }
+
+
+def _counts(
+    snapshot: OpenSnapshot, group: Group, fitted: Sequence[float], thresholds: Sequence[float]
+) -> dict[str, int]:
+    """Count the traces of a group's domains, and those at the thresholds of both weights."""
+    domains = group.published if group.task_domain is None else group.rows["task_domain"].unique()
+    rows = [
+        {
+            "task_domain": domain,
+            **dict(zip(_WEIGHTS[0], weights_of(group.published[domain]).tolist(), strict=True)),
+            **dict(zip(_WEIGHTS[1], fitted, strict=True)),
+            "published_threshold": thresholds[0],
+            "fitted_threshold": thresholds[1],
+        }
+        for domain in domains
+    ]
+    [counts] = snapshot.ask(sql(__name__, "fit_counts.sql"), weights=pl.DataFrame(rows)).to_dicts()
+    return counts
+
+
+def _suggestions(
+    snapshot: OpenSnapshot, groups: Sequence[Group], labelled: pl.DataFrame, most: int | None
+) -> list[dict[str, Any]]:
+    """Return unlabelled traces whose rank in their domain is least sure, one of each task."""
+    if not most:
+        return []
+    query = sql(__name__, "fit_candidates.sql", most=_CANDIDATES)
+    candidates = snapshot.ask(query, labelled=labelled.select("objective_hash").unique())
+    fits = {group.task_domain: group.fit for group in groups if group.fit}
+    found: list[pl.DataFrame] = []
+    for (domain,), rows in candidates.group_by("task_domain", maintain_order=True):
+        own = fits.get(str(domain)) or fits.get(None)
+        if own and rows.height > 1:
+            low, high = rank_ranges(traces_of(rows), own.weights.drawn)
+            found.append(rows.with_columns(rank_low=pl.Series(low), rank_high=pl.Series(high)))
+    if not found:
+        return []
+    unsure = pl.concat(found).sort(pl.col("rank_low") - pl.col("rank_high"), "trace_id")
+    return unsure.unique("objective_hash", keep="first", maintain_order=True).head(most).to_dicts()
+
+
+def _reused(
+    options: FitOptions, versions: ProfileVersions, trace_ids: pl.Series
+) -> tuple[float | None, str | None]:
+    """Return the share of labels that the tested weights were fitted to, and the file of these.
+
+    It is the file to compare with, or the one to be written if it has the published weights.
+    """
+    file = options.profiles or options.output
+    share = reused_share(file, trace_ids) if file else None
+    if file is None or share is None:
+        return None, None
+    if not options.profiles and _newest(load_profiles(file)) != _newest(versions):
+        return None, None
+    return share, str(file)
+
+
+def _next_step(output: Path | None, warehouse: Path) -> str:
+    file = quote(str(output)) if output else "FILE"
+    before = "" if output else "write a file with -o FILE, then "
+    return f"{before}kp-batch run --preview --profiles {file} --warehouse {quote(shown(warehouse))}"
+
+
+def _write(output: Path, result: WeightFit, begin: datetime | None, trace_ids: pl.Series) -> None:
+    evidence = {row["task_domain"]: [*_evidence(result, row)] for row in result.groups}
+    about = [
+        f"Profiles of kp-batch fit, {datetime.now(UTC):%Y-%m-%d}. {result.conclusion}",
+        f"{count_of(result.labels, 'label')}; fitted weights apply "
+        + (f"from {in_utc(begin).isoformat()}" if begin else "at all times"),
+        f"next: {result.next_step}" if result.next_step else "nothing to do: no weights changed",
+    ]
+    fitted_to = trace_ids if result.changed else ()
+    text = profiles_text(result.profiles, evidence, about, fitted_to)
+    with atomic_write(output) as written:
+        written.write_text(text, "utf-8")
+
+
+def _evidence(result: WeightFit, group: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines about a domain's labels and its fit."""
+    domain = group["task_domain"]
+    about = f"{count_of(group['labels'], 'label')} of {count_of(group['tasks'], 'task')}"
+    yield f"{about}: {group['decision']}"
+    for row in result.orders:
+        if row["task_domain"] == domain and row["tested_on"] != "held out, same overrides":
+            yield (
+                f"  {result.measure}, {row['tested_on']}: {row['published_order']:.3f} published, "
+                f"{row['fitted_order']:.3f} fitted, difference {_between(row, 'difference')}"
+            )
+    for row in result.weights:
+        if row["task_domain"] == domain:
+            yield f"  {row['dimension']} {_between(row, 'fitted_weight')}"
+
+
+def _between(row: Mapping[str, Any], name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    interval = "not identifiable" if low is None else f"{low:.3f} to {high:.3f}"
+    return f"{row[name]:.3f} ({interval})"

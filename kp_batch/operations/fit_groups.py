@@ -1,0 +1,188 @@
+"""The labels of each domain, their fits, and which of these have evidence for other weights."""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from kp_batch.dimensions import DIMENSIONS, OVERRIDES
+from kp_batch.fitting.fit import Fit, fit
+from kp_batch.fitting.order import Ranked, is_binary
+from kp_batch.fitting.resampling import effective_tasks
+from kp_batch.fitting.sample import Sample
+from kp_batch.fitting.scoring import Traces
+from kp_batch.log import progress
+from kp_batch.scoring.profiles import DEFAULT, WeightProfile
+from kp_batch.vectors import Float64s
+
+MIN_TASKS = 20  # fewer, counted by weight, say nothing
+WIDEST = 0.4  # of an interval; with a wider one, labels are too few
+EVIDENT = 0.05  # below it, an adjusted p-value is evidence
+MOST_DOMAINS = 50  # that are fitted: those with the most labels
+_LEAK = 0.99, 0.98  # the AUC, or the correlation, from which a column alone says what labels do
+# What a score is made of, and an earlier score.
+_LEAKING = ("score", *DIMENSIONS, "success", "confidence", "recorded_score")
+_SEED = 0
+
+Decision = Literal["change", "keep", "too few labels", "leak"]
+
+
+def weights_of(profile: WeightProfile) -> Float64s:
+    """Return the four weights of a profile."""
+    return np.array([getattr(profile, dimension) for dimension in DIMENSIONS])
+
+
+def traces_of(rows: pl.DataFrame) -> Traces:
+    """Return what the scores of rows are computed from."""
+    return Traces(rows.select(DIMENSIONS).to_numpy(), rows.select(OVERRIDES).to_numpy())
+
+
+@dataclass(frozen=True)
+class Group:
+    """The labels of a domain, of several, or of all."""
+
+    task_domain: str | None  # null: all
+    rows: pl.DataFrame  # of fit_labelled.sql
+    published: Mapping[str, WeightProfile]  # the weights of each domain
+    fit: Fit | None = None  # None: too few labels
+    p_value: float = 1.0  # adjusted, of a better order of held-out labels; see `Fit`
+
+    @property
+    def prior(self) -> WeightProfile:
+        """The profile whose weights stay where labels say nothing."""
+        domain = self.rows["task_domain"][0] if self.rows["task_domain"].n_unique() == 1 else None
+        return self.published[DEFAULT if domain is None else domain]
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The labels as arrays."""
+        by_domain = {name: weights_of(each) for name, each in self.published.items()}
+        tasks = self.rows["objective_hash"].rank("dense").cast(pl.Int64) - 1
+        return Sample(
+            traces_of(self.rows),
+            np.array([by_domain[domain] for domain in self.rows["task_domain"]]),
+            self.rows["label"].to_numpy(),
+            self.rows["weight"].to_numpy(),
+            tasks.to_numpy(),
+            self.rows["created_us"].to_numpy(),
+        )
+
+    @property
+    def is_sufficient(self) -> bool:
+        """Whether its labels are of enough tasks, and not all the same."""
+        labels, sample = self.rows["label"], self.sample
+        is_varied = labels.n_unique() > 1
+        return is_varied and effective_tasks(sample.tasks, sample.counts) >= MIN_TASKS
+
+    def fitted(self) -> "Group":
+        """Return the group with its fit; as it is if labels are too few, or pairs all the same."""
+        if not self.is_sufficient:
+            return self
+        seed = zlib.crc32((self.task_domain or "").encode())
+        try:
+            found = fit(self.sample, weights_of(self.prior), np.random.default_rng([_SEED, seed]))
+        except ValueError:
+            return self
+        return replace(self, fit=found, p_value=found.p_value)
+
+    @property
+    def widest(self) -> float | None:
+        """The widest interval of a weight that labels can determine; None: there is none."""
+        if self.fit is None:
+            return None
+        widths = self.fit.weights.high - self.fit.weights.low
+        return None if np.isnan(widths).all() else float(np.nanmax(widths))
+
+    @property
+    def labels_needed(self) -> int | None:
+        """About how many labels make the widest interval narrow enough; None: unknown."""
+        if self.widest is None:
+            return None
+        return ceil(self.rows.height * max(1.0, (self.widest / WIDEST) ** 2))
+
+    @property
+    def decision(self) -> Decision:
+        """What its evidence suffices for."""
+        if self.leaks:
+            return "leak"
+        if self.widest is None or self.widest > WIDEST:
+            return "too few labels"
+        return "change" if self.p_value < EVIDENT else "keep"
+
+    @cached_property
+    def leaks(self) -> list[tuple[str, int, float]]:
+        """The columns that alone order the labels almost perfectly: labels, and how well."""
+        return [*self._leaks()] if self.is_sufficient else []
+
+    def _leaks(self) -> Iterator[tuple[str, int, float]]:
+        for name in _LEAKING:
+            rows = self.rows.filter(pl.col(name).is_not_null())
+            labels = rows["label"].to_numpy()
+            if rows.height < MIN_TASKS:
+                continue
+            once = np.ones((rows.height, 1))
+            ranked = Ranked.of([rows[name].to_numpy()], labels, np.zeros(rows.height, np.int64))
+            order = float(ranked.orders(once).item())
+            binary, number = _LEAK
+            size = max(order, 1 - order) if is_binary(labels) else abs(order)
+            if size >= (binary if is_binary(labels) else number):
+                yield name, rows.height, order
+
+
+def fit_groups(rows: pl.DataFrame, published: Mapping[str, WeightProfile]) -> list[Group]:
+    """Fit the labels of all domains, of each, and of the others that take the weights of `default`.
+
+    A p-value is multiplied by the number of fits that may change weights (Bonferroni).
+
+    Args:
+        rows: what fit_labelled.sql returns.
+        published: the weights of each domain, and of `default`.
+
+    Returns:
+        All domains first, then each by its labels; at last `default`, if the labels have a domain
+        of this name, or several that take its weights and keep them.
+    """
+    sizes = (
+        rows["task_domain"].value_counts().sort("count", "task_domain", descending=[True, False])
+    )
+    named = [domain for domain in sizes["task_domain"] if domain != DEFAULT]
+    takes_default = {name for name in sizes["task_domain"] if published[name].name == DEFAULT}
+    tests = len(named[:MOST_DOMAINS]) + bool(takes_default)
+    with progress("fitting", len(named) + 1, "domain") as bar:
+        every = Group(None, rows, published).fitted()
+        bar.add(1)
+        found: list[Group] = []
+        for place, domain in enumerate(named):
+            group = Group(domain, rows.filter(task_domain=domain), published)
+            found.append(_adjusted(group.fitted(), tests) if place < MOST_DOMAINS else group)
+            bar.add(1)
+    others = takes_default - {each.task_domain for each in found if each.decision == "change"}
+    if DEFAULT in others or len(others) > 1:
+        kept = rows.filter(pl.col("task_domain").is_in([*others]))
+        found.append(_adjusted(Group(DEFAULT, kept, published).fitted(), tests))
+    return [every, *found]
+
+
+def _adjusted(group: Group, tests: int) -> Group:
+    return replace(group, p_value=min(1.0, group.p_value * tests))
+
+
+def group_rows(groups: list[Group]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `FittedGroups`."""
+    for group in groups:
+        found = group.fit
+        yield {
+            "task_domain": group.task_domain,
+            "labels": group.rows.height,
+            "tasks": group.rows["objective_hash"].n_unique(),
+            "pairs": found.pairs if found else 0,
+            "widest": group.widest,
+            "labels_needed": group.labels_needed,
+            "adjusted_p_value": group.p_value if found else None,
+            "decision": None if group.task_domain is None else group.decision,
+        }

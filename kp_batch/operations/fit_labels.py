@@ -1,0 +1,200 @@
+"""Labels of traces: read from a file or a frame, and what keeps one from being used."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from kp_batch.errors import KpBatchError
+from kp_batch.files import read_named
+from kp_batch.text import one_line, printable, shortened, ten_of
+
+_YES, _NO = ("yes", "true"), ("no", "false")
+_NEEDED, _WEIGHT = ("trace_id", "label"), "weight"
+_EXAMPLES, _LENGTH = 3, 40  # of each reason, and characters of one
+_KINDS = "give a file, a frame of polars or pandas, a table of Arrow, or a list of mappings"
+# Why a label is not used, in the order in which this is checked.
+REASONS = {
+    "no_trace_id": "it has no trace_id",
+    "no_label": "it is empty",
+    "bad_label": "it is neither yes, no, true, false nor a finite number",
+    "bad_weight": "its weight is not a finite number above 0",
+    "unknown_trace": "no trace with a score has this id",
+    "repeated": "the trace has the same label in an earlier row",
+    "contradicting": "the trace has other labels in other rows",
+}
+
+
+def read_labels(source: Any) -> pl.DataFrame:
+    """Read labels.
+
+    Args:
+        source: the path of a file whose name ends with .csv, .parquet, .jsonl or .ndjson; a frame;
+            or mappings. It has `trace_id`, `label` and perhaps `weight`.
+
+    Returns:
+        `row` (from 1), `trace_id`, the numbers `label` and `weight` (1 if it is left out), `said`
+        (the label as text) and `reason` (why it cannot be used; null: it can).
+
+    Raises:
+        KpBatchError: it cannot be read, lacks a column, or mixes yes and no with other numbers.
+    """
+    is_file = isinstance(source, (str, PathLike))
+    name = printable(str(source)) if is_file else "labels"
+    table = _read_file(Path(source), name) if is_file else _frame(source)
+    lacking = [column for column in _NEEDED if column not in table.columns]
+    if lacking:
+        raise KpBatchError(
+            f"{name} has no column {' and no column '.join(lacking)}; its columns are "
+            f"{ten_of(map(printable, table.columns)) or 'none'}"
+        )
+    weight = pl.col(_WEIGHT) if _WEIGHT in table.columns else pl.lit(1.0).alias(_WEIGHT)
+    rows = table.select(pl.int_range(1, pl.len() + 1).alias("row"), *_NEEDED, weight)
+    texts = rows["label"].cast(pl.String, strict=False).str.strip_chars()
+    labels = _numbers(rows["label"], texts)
+    weights = rows[_WEIGHT].cast(pl.Float64, strict=False)
+    _check_one_kind(name, texts, labels)
+    read = rows.select(
+        "row",
+        pl.col("trace_id").cast(pl.String, strict=False),
+        labels.alias("label"),
+        weights.alias(_WEIGHT),
+        texts.alias("said"),
+    )
+    return read.with_columns(_reason())
+
+
+def _reason() -> pl.Expr:
+    trace, said, label, weight = map(pl.col, ("trace_id", "said", "label", _WEIGHT))
+    return (
+        pl.when(trace.fill_null("") == "")
+        .then(pl.lit("no_trace_id"))
+        .when(said.fill_null("") == "")
+        .then(pl.lit("no_label"))
+        .when(~label.is_finite().fill_null(value=False))
+        .then(pl.lit("bad_label"))
+        .when(~(weight.is_finite() & (weight > 0)).fill_null(value=False))
+        .then(pl.lit("bad_weight"))
+        .alias("reason")
+    )
+
+
+def _numbers(values: pl.Series, texts: pl.Series) -> pl.Series:
+    if values.dtype.is_numeric() or values.dtype == pl.Boolean:
+        return values.cast(pl.Float64)
+    words = dict.fromkeys(_YES, 1.0) | dict.fromkeys(_NO, 0.0)
+    lowered = texts.str.to_lowercase()
+    said = lowered.replace_strict(words, default=None, return_dtype=pl.Float64)
+    return said.fill_null(texts.cast(pl.Float64, strict=False))
+
+
+def _check_one_kind(name: str, texts: pl.Series, labels: pl.Series) -> None:
+    """Refuse labels of which some are words and others numbers between or beyond 0 and 1."""
+    is_word = texts.str.to_lowercase().is_in([*_YES, *_NO]).fill_null(value=False)
+    is_other = labels.is_finite().fill_null(value=False) & ~labels.is_in([0.0, 1.0])
+    if is_word.any() and is_other.any():
+        word, number = (int(rows.arg_true()[0]) for rows in (is_word, is_other))
+        raise KpBatchError(
+            f"{name} mixes yes and no with numbers: row {word + 1:,} has {texts[word]!r}, row "
+            f"{number + 1:,} has {texts[number]!r}; write one kind"
+        )
+
+
+def _read_file(path: Path, name: str) -> pl.DataFrame:
+    readers = {
+        ".csv": lambda: pl.read_csv(path, infer_schema=False),
+        ".parquet": lambda: pl.read_parquet(path, glob=False),
+        ".jsonl": lambda: _frame(_lines(read_named(path), name)),
+    }
+    readers[".ndjson"] = readers[".jsonl"]
+    if (ending := path.suffix.lower()) not in readers:
+        raise KpBatchError(f"{name} does not end with {', '.join(readers)}; rename or convert it")
+    try:
+        if path.is_dir() or not path.exists():
+            kind = "a folder" if path.is_dir() else "missing"
+            raise KpBatchError(f"{name} is {kind}; name a file of labels")
+        return readers[ending]()
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or one_line(str(error))
+        raise KpBatchError(f"{name} cannot be read: {shortened(reason, 200)}; fix it") from error
+
+
+def _lines(text: str, name: str) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise KpBatchError(f"{name} has no JSON in line {number:,}: {error}; fix it") from error
+        if not isinstance(row, dict):
+            raise KpBatchError(f"{name} has no JSON object in line {number:,}; fix it")
+        yield cast("dict[str, Any]", row)
+
+
+def _frame(source: Any) -> pl.DataFrame:
+    """Make a frame of another kind of frame, or of mappings, whose values may have any types."""
+    if isinstance(source, (pl.DataFrame, pl.LazyFrame)):
+        return source.lazy().collect()
+    if hasattr(source, "__arrow_c_stream__"):
+        return pl.DataFrame(source)
+    if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)):
+        raise KpBatchError(f"labels is of type {type(source).__name__}; {_KINDS}")
+    rows = [*cast("Iterable[Any]", source)]
+    if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
+        raise KpBatchError(f"labels contains a value of type {type(odd).__name__}; {_KINDS}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    texts = {name: [_text(row.get(name)) for row in rows] for name in names}
+    return pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String))
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def with_known(labels: pl.DataFrame, known: pl.Series) -> pl.DataFrame:
+    """Return labels with the reasons that need the traces, or other labels.
+
+    Args:
+        labels: what `read_labels` returns.
+        known: the ids of the traces that have scores.
+    """
+    is_usable = pl.col("reason").is_null()
+    labels = labels.with_columns(
+        pl.when(is_usable & ~pl.col("trace_id").is_in(known.implode()))
+        .then(pl.lit("unknown_trace"))
+        .otherwise("reason")
+        .alias("reason")
+    )
+    of_trace = pl.col("label").filter(is_usable).n_unique().over("trace_id")
+    is_later = is_usable & (is_usable.cum_sum().over("trace_id") > 1)
+    return labels.with_columns(
+        pl.when(is_usable & (of_trace > 1))
+        .then(pl.lit("contradicting"))
+        .when(is_later)
+        .then(pl.lit("repeated"))
+        .otherwise("reason")
+        .alias("reason")
+    )
+
+
+def unused(labels: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the reasons that occur, how many labels each keeps from use, and examples."""
+    for reason, words in REASONS.items():
+        rows = labels.filter(reason=reason)
+        if rows.height:
+            examples = (
+                f"row {row:,}: {shortened(' '.join(filter(None, (trace, said))), _LENGTH)}"
+                for row, trace, said in rows.select("row", "trace_id", "said").rows()[:_EXAMPLES]
+            )
+            yield {
+                "reason": reason,
+                "why": words,
+                "labels": rows.height,
+                "examples": [*examples],
+            }
