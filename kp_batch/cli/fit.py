@@ -33,15 +33,15 @@ def _begin(text: str) -> datetime:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.toml",
-    help="Write all profiles, those of domains with evidence with the fitted weights.",
+    help="Write all profiles. Domains with evidence get the fitted weights.",
 )
 @click.option(
     "--from",
     "begin",
     type=Parsed(_begin),
     metavar="DAY",
-    help="The fitted weights apply to traces from then on.",
-    show_default="to all traces",
+    help="The traces from then on get the fitted weights.",
+    show_default="all traces",
 )
 @click.option(
     "--profiles",

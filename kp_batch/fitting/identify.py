@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from kp_batch.fitting.pairs import Pairs
+from kp_batch.fitting.pairs import LabelPairs
 from kp_batch.vectors import Float64s
 
 _SAME = 1e-6  # the deviation of a dimension that is constant
@@ -16,7 +16,7 @@ _PART = 0.05  # of such a combination, whose squares sum to 1
 Unidentifiable = Literal["constant", "collinear"]
 
 
-def unidentifiable(dimensions: Float64s, pairs: Pairs) -> list[Unidentifiable | None]:
+def unidentifiable(dimensions: Float64s, pairs: LabelPairs) -> list[Unidentifiable | None]:
     """Return why the labels cannot determine the weight of a dimension; None: they can.
 
     A dimension is constant if the traces of all pairs have the same value. Some are collinear if a

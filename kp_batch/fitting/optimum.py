@@ -7,8 +7,8 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls  # pyrefly: ignore (it is in scipy's __all__)
 from scipy.special import expit
 
-from kp_batch.fitting.pairs import Pairs
-from kp_batch.fitting.scoring import Traces, pieces_of
+from kp_batch.fitting.pairs import LabelPairs
+from kp_batch.fitting.scoring import ScoreInputs, pieces_of
 from kp_batch.vectors import Float64s
 
 _PULL = 1e-6  # towards the prior weights, where labels say nothing
@@ -21,8 +21,8 @@ _DONE = 1e-10  # of the loss
 class Problem(NamedTuple):
     """Pairs to put in order."""
 
-    traces: Traces  # n
-    pairs: Pairs  # m pairs of them
+    traces: ScoreInputs  # n
+    pairs: LabelPairs  # m pairs of them
     counts: Float64s  # (m,), how much each pair counts
     prior: Float64s  # (4,), weights that sum to 1, which stay where the pairs say nothing
     pulls: Float64s  # (r, 4), what is 0 times the prior weights, and should be times others

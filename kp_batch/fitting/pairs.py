@@ -10,7 +10,7 @@ MAX_PAIRS = 1_000_000
 _PER_LABEL = 100  # more pairs of one label hardly add to what they say
 
 
-class Pairs(NamedTuple):
+class LabelPairs(NamedTuple):
     """The rows of the better and the worse trace of each pair."""
 
     better: Int64s
@@ -26,7 +26,7 @@ def strata_of(overrides: Bools) -> Int64s:
     return (overrides @ np.array([1, 2, 4])).astype(np.int64)
 
 
-def draw_pairs(labels: Float64s, strata: Int64s, random: np.random.Generator) -> Pairs:
+def draw_pairs(labels: Float64s, strata: Int64s, random: np.random.Generator) -> LabelPairs:
     """Draw pairs of one stratum with different labels, each pair as likely as any other.
 
     These are all pairs if they are few: at most a hundred for each label, and a million.
@@ -50,4 +50,4 @@ def draw_pairs(labels: Float64s, strata: Int64s, random: np.random.Generator) ->
     drawn = np.arange(total) if total <= most else np.sort(random.integers(0, total, most))
     better = np.searchsorted(until, drawn, side="right")
     before = np.concatenate([[0], until])[better]
-    return Pairs(rows[better], rows[first[better] + drawn - before])
+    return LabelPairs(rows[better], rows[first[better] + drawn - before])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kp_batch.fitting.scoring import Traces
+from kp_batch.fitting.scoring import ScoreInputs
 from kp_batch.vectors import Bools, Float64s, Int64s
 
 FOLDS = 5
@@ -15,7 +15,7 @@ _EARLIER = 0.7  # the share of labels before the split in time
 class Sample(NamedTuple):
     """Labelled traces, and what their labels are tested against."""
 
-    traces: Traces
+    traces: ScoreInputs
     published: Float64s  # (n, 4), the published weights of each
     labels: Float64s  # (n,), a greater one is better
     counts: Float64s  # (n,), how much each label counts, above 0

@@ -9,18 +9,18 @@ from kp_batch.vectors import Bools, Float64s, Int64s
 _SINGLE, _STEP = 0.1, 0.1  # the score of a single thought, and what the other overrides change
 
 
-class Traces(NamedTuple):
+class ScoreInputs(NamedTuple):
     """What the scores of n traces are computed from."""
 
     dimensions: Float64s  # (n, 4), 0..1, in the order of `DIMENSIONS`
     overrides: Bools  # (n, 3): whether the condition of each of `OVERRIDES` holds
 
-    def take(self, rows: Int64s | Bools) -> "Traces":
+    def take(self, rows: Int64s | Bools) -> "ScoreInputs":
         """Return some of the traces."""
-        return Traces(self.dimensions[rows], self.overrides[rows])
+        return ScoreInputs(self.dimensions[rows], self.overrides[rows])
 
 
-def scores_of(traces: Traces, weights: Float64s) -> Float64s:
+def scores_of(traces: ScoreInputs, weights: Float64s) -> Float64s:
     """Return the scores, bit for bit as `scoring.composite` computes them.
 
     Args:
@@ -35,7 +35,7 @@ def scores_of(traces: Traces, weights: Float64s) -> Float64s:
     return np.where(penalty, np.maximum(0.0, raised - _STEP), raised)
 
 
-def pieces_of(traces: Traces, scaled: Float64s) -> Float64s:
+def pieces_of(traces: ScoreInputs, scaled: Float64s) -> Float64s:
     """Return the linear piece of each score at some weights, times a slope.
 
     The score is piecewise linear in the weights. As they sum to 1, a constant 0.1 is 0.1 times

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from kp_batch.fitting.scoring import Traces, scores_of
+from kp_batch.fitting.scoring import ScoreInputs, scores_of
 from kp_batch.vectors import Float64s
 
 _DRAWS = 100  # of the weights
 _ENDS = (0.025, 0.975)
 
 
-def rank_ranges(traces: Traces, drawn: Float64s) -> Float64s:
+def rank_ranges(traces: ScoreInputs, drawn: Float64s) -> Float64s:
     """Return a range of each trace's rank, 0 (the lowest score) to 1.
 
     Args:

@@ -158,7 +158,7 @@ def _refuse(snapshot: OpenSnapshot, rows: pl.DataFrame, read: pl.DataFrame) -> N
     why = ten_of(f"{row['labels']:,} because {row['why']}" for row in unused(read))
     raise KpBatchError(
         f"no label is of a scored trace of {shown(snapshot.warehouse)}: {why or 'there are none'}"
-        "; a trace_id is that of the view scores"
+        "; use the trace_id of the view scores"
     )
 
 

@@ -15,7 +15,7 @@ from kp_batch.fitting.fit import Fit, fit
 from kp_batch.fitting.order import Ranked, is_binary
 from kp_batch.fitting.resampling import effective_tasks
 from kp_batch.fitting.sample import Sample
-from kp_batch.fitting.scoring import Traces
+from kp_batch.fitting.scoring import ScoreInputs
 from kp_batch.log import progress
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
 from kp_batch.vectors import Float64s
@@ -37,9 +37,9 @@ def weights_of(profile: WeightProfile) -> Float64s:
     return np.array([getattr(profile, dimension) for dimension in DIMENSIONS])
 
 
-def traces_of(rows: pl.DataFrame) -> Traces:
+def traces_of(rows: pl.DataFrame) -> ScoreInputs:
     """Return what the scores of rows are computed from."""
-    return Traces(rows.select(DIMENSIONS).to_numpy(), rows.select(OVERRIDES).to_numpy())
+    return ScoreInputs(rows.select(DIMENSIONS).to_numpy(), rows.select(OVERRIDES).to_numpy())
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from kp_batch.text import one_line, printable, shortened, ten_of
 _YES, _NO = ("yes", "true"), ("no", "false")
 _NEEDED, _WEIGHT = ("trace_id", "label"), "weight"
 _EXAMPLES, _LENGTH = 3, 40  # of each reason, and characters of one
-_KINDS = "give a file, a frame of polars or pandas, a table of Arrow, or a list of mappings"
+_SOURCES = "give a file, a frame of polars or pandas, a table of Arrow, or a list of mappings"
 # Why a label is not used, in the order in which this is checked.
 REASONS = {
     "no_trace_id": "it has no trace_id",
@@ -49,7 +49,7 @@ def read_labels(source: Any) -> pl.DataFrame:
     if lacking:
         raise KpBatchError(
             f"{name} has no column {' and no column '.join(lacking)}; its columns are "
-            f"{ten_of(map(printable, table.columns)) or 'none'}"
+            f"{ten_of(map(printable, table.columns)) or 'none'}; add it"
         )
     weight = pl.col(_WEIGHT) if _WEIGHT in table.columns else pl.lit(1.0).alias(_WEIGHT)
     rows = table.select(pl.int_range(1, pl.len() + 1).alias("row"), *_NEEDED, weight)
@@ -99,7 +99,7 @@ def _check_one_kind(name: str, texts: pl.Series, labels: pl.Series) -> None:
         word, number = (int(rows.arg_true()[0]) for rows in (is_word, is_other))
         raise KpBatchError(
             f"{name} mixes yes and no with numbers: row {word + 1:,} has {texts[word]!r}, row "
-            f"{number + 1:,} has {texts[number]!r}; write one kind"
+            f"{number + 1:,} has {texts[number]!r}; use one kind"
         )
 
 
@@ -111,7 +111,7 @@ def _read_file(path: Path, name: str) -> pl.DataFrame:
     }
     readers[".ndjson"] = readers[".jsonl"]
     if (ending := path.suffix.lower()) not in readers:
-        raise KpBatchError(f"{name} does not end with {', '.join(readers)}; rename or convert it")
+        raise KpBatchError(f"{name} does not end with {', '.join(readers)}; name such a file")
     try:
         if path.is_dir() or not path.exists():
             kind = "a folder" if path.is_dir() else "missing"
@@ -142,10 +142,10 @@ def _frame(source: Any) -> pl.DataFrame:
     if hasattr(source, "__arrow_c_stream__"):
         return pl.DataFrame(source)
     if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)):
-        raise KpBatchError(f"labels is of type {type(source).__name__}; {_KINDS}")
+        raise KpBatchError(f"labels is of type {type(source).__name__}; {_SOURCES}")
     rows = [*cast("Iterable[Any]", source)]
     if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
-        raise KpBatchError(f"labels contains a value of type {type(odd).__name__}; {_KINDS}")
+        raise KpBatchError(f"labels contains a value of type {type(odd).__name__}; {_SOURCES}")
     names = dict.fromkeys(name for row in rows for name in row)
     texts = {name: [_text(row.get(name)) for row in rows] for name in names}
     return pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Measure = Literal["AUC", "Spearman"]
 _DOMAINS = 10  # shown
 _NAME = 30  # characters
-_NO_INTERVAL = ""
 
 
 class UnusedLabels(Rows):

@@ -13,7 +13,7 @@ from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.fitting.identify import pulls_of, unidentifiable
 from kp_batch.fitting.optimum import Problem, loss_at, optimum, weights_of
 from kp_batch.fitting.pairs import draw_pairs, strata_of
-from kp_batch.fitting.scoring import Traces, pieces_of, scores_of
+from kp_batch.fitting.scoring import ScoreInputs, pieces_of, scores_of
 from kp_batch.scoring.composite import scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile
 from tests.support.make.labels import PUBLISHED, drawn_traces
@@ -25,7 +25,7 @@ def problem_of(seed: int, number: int = 14) -> tuple[Problem, np.ndarray]:
     """Few traces with repeated labels and dimensions, and their labels."""
     random = np.random.default_rng(seed)
     traces = drawn_traces(random, number, overrides=True)
-    traces = Traces(np.round(traces.dimensions, 1), traces.overrides)
+    traces = ScoreInputs(np.round(traces.dimensions, 1), traces.overrides)
     labels = random.integers(0, 4, number).astype(np.float64)
     weights = random.choice([0.5, 1, 2], number)
     pairs = draw_pairs(labels, strata_of(traces.overrides), random)

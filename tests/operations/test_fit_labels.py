@@ -54,7 +54,7 @@ def test_the_same_labels_in_any_file_are_the_same(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "", r"a.txt does not end with .csv, .parquet, .jsonl, .ndjson; rename"),
+        ("a.txt", "", r"a.txt does not end with .csv, .parquet, .jsonl, .ndjson; name"),
         ("a.csv", "", r"a.csv cannot be read: .*; fix it"),
         ("a.parquet", "PAR", r"a.parquet cannot be read: .*; fix it"),
         (

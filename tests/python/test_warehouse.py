@@ -49,7 +49,8 @@ for module in _MODULES:
 ABOUT_OUTPUT = {"json", "help", "quiet", "file", "fail_if_rows", "warehouse", "project", "from"}
 # Commands without a method: they make a folder or a file for others.
 NO_METHOD = {"catalog", "demo", "import", "import-forget", "import-formats", "init"}
-LIKE = {"preview": "run", "crossed": "compare"}  # methods that are an option of a command
+# Methods that are an option of a command, or whose name Python has otherwise.
+LIKE = {"preview": "run", "crossed": "compare", "fit_weights": "fit"}
 # What Python has in place of an option: its negation, another kind of value, or another method.
 OTHERWISE = {
     "run": {"preview", "output"},
@@ -61,7 +62,12 @@ OTHERWISE = {
     "report": {"output"},
     "status": {"fail_if_failed", "prometheus"},
 }
-OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "top"}}
+OF_PYTHON = {
+    "score": {"file": "traces"},
+    "fit_weights": {"from": "valid_from"},
+    "sweep": {},
+    "similar": {"n": "top"},
+}
 WEIGHTS = {"complexity": 1.0, "novelty": 0.0, "tool_diversity": 0.0, "outcome_confidence": 0.0}
 
 

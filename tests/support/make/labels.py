@@ -3,14 +3,16 @@
 import numpy as np
 
 from kp_batch.fitting.sample import Sample
-from kp_batch.fitting.scoring import Traces, scores_of
+from kp_batch.fitting.scoring import ScoreInputs, scores_of
 from kp_batch.vectors import Float64s
 
 PUBLISHED = np.array([0.25, 0.35, 0.15, 0.25])
 _DAY_US = 86_400_000_000
 
 
-def drawn_traces(random: np.random.Generator, number: int, *, overrides: bool = False) -> Traces:
+def drawn_traces(
+    random: np.random.Generator, number: int, *, overrides: bool = False
+) -> ScoreInputs:
     """Independent uniform dimensions; with overrides, these depend on the dimensions."""
     dimensions = random.random((number, 4))
     conditions = np.zeros((number, 3), bool)
@@ -18,10 +20,10 @@ def drawn_traces(random: np.random.Generator, number: int, *, overrides: bool = 
         conditions[:, 0] = dimensions[:, 0] < 0.1
         conditions[:, 1] = ~conditions[:, 0] & (random.random(number) < 0.2)
         conditions[:, 2] = dimensions[:, 2] + random.normal(0, 0.1, number) < 0.3
-    return Traces(dimensions, conditions)
+    return ScoreInputs(dimensions, conditions)
 
 
-def sample_of(traces: Traces, labels: Float64s, *, attempts: int = 1) -> Sample:
+def sample_of(traces: ScoreInputs, labels: Float64s, *, attempts: int = 1) -> Sample:
     """A label for each trace, a day apart, with so many consecutive attempts at each task."""
     number = len(labels)
     return Sample(
