@@ -185,7 +185,7 @@ def test_labels_that_cannot_be_used_have_reasons_and_examples(
     [
         (
             [{"id": "t1", "label": 1}],
-            "labels has no column trace_id; its columns are id, label; add it",
+            "no column trace_id; its columns are id, label; add it",
         ),
         ([], "labels has no column trace_id and no column label; its columns are none; add it"),
         (3, "labels is of type int; give a file"),
