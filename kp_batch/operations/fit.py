@@ -11,10 +11,10 @@ import polars as pl
 
 from kp_batch.duck import sql
 from kp_batch.errors import KpBatchError
+from kp_batch.exports.output import check_output
 from kp_batch.files import atomic_write
 from kp_batch.fitting.order import is_binary
 from kp_batch.fitting.suggestion import rank_ranges
-from kp_batch.operations.export import check_output
 from kp_batch.operations.fit_groups import Group, fit_groups, group_rows, traces_of, weights_of
 from kp_batch.operations.fit_labels import read_labels, unused, with_known
 from kp_batch.operations.fit_profiles import profiles_text, reused_share, with_fitted
