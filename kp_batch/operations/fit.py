@@ -155,7 +155,7 @@ def _refuse(snapshot: OpenSnapshot, rows: pl.DataFrame, read: pl.DataFrame) -> N
             f"all {count_of(rows.height, 'label')} of scored traces are {label:g}: there is "
             "nothing to order; add others"
         )
-    why = ten_of(f"{row['labels']:,} because {row['why']}" for row in unused(read))
+    why = ten_of(f"{row['labels']:,} because {row['because']}" for row in unused(read))
     raise KpBatchError(
         f"no label is of a scored trace of {shown(snapshot.warehouse)}: {why or 'there are none'}"
         "; use the trace_id of the view scores"

@@ -194,7 +194,7 @@ def unused(labels: pl.DataFrame) -> Iterator[dict[str, Any]]:
             )
             yield {
                 "reason": reason,
-                "why": words,
+                "because": words,
                 "labels": rows.height,
                 "examples": [*examples],
             }

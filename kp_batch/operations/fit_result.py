@@ -21,7 +21,7 @@ class UnusedLabels(Rows):
     """Why labels are not used."""
 
     __slots__ = ()
-    names = ("reason", "why", "labels", "examples")
+    names = ("reason", "because", "labels", "examples")
 
 
 class FittedGroups(Rows):
@@ -164,7 +164,7 @@ def _labels(result: WeightFit) -> Iterator[Part]:
     yield f"  {count_of(result.labels, 'label')} used, {unused:,} not used"
     for row in result.unused:
         examples = some_of(row["examples"], row["labels"])
-        yield f"    {row['labels']:,}: {row['why']} ({printable(examples)})"
+        yield f"    {row['labels']:,}: {row['because']} ({printable(examples)})"
     for row in result.leaks:
         domain = _domain(row["task_domain"])
         yield (
