@@ -1,12 +1,10 @@
 """Scores in the forms of other systems: which traces have one there, and what stands in it."""
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from hashlib import sha1
 from pathlib import Path
-from typing import Any
 from uuid import NAMESPACE_URL, UUID
 
 import click
@@ -17,12 +15,11 @@ from kp_batch.cli.export import export as export_command
 from kp_batch.config import RescoreConfig
 from kp_batch.conversion.formats import FORMATS as IMPORTS
 from kp_batch.errors import KpBatchError
-from kp_batch.exports.export import ExportResult, export_to
+from kp_batch.exports.export import export_to
 from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats import FORMATS
 from kp_batch.imports.importing import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.exports.formats.systems import ORIGIN, SYSTEMS, Double, Row
 from tests.support.formats import agent_runs, inspect
 from tests.support.formats.kits import AT, KITS
 from tests.support.imports.drafting import ALWAYS, always
@@ -30,6 +27,7 @@ from tests.support.imports.importing import imported, write_json
 from tests.support.make.archives import step, trace, write_jsonl
 from tests.support.make.runs import config
 from tests.support.read.queries import ask_rows
+from tests.support.read.sent_scores import ORIGIN, SYSTEMS, Double, Row, sent
 
 pytestmark = pytest.mark.telling
 
@@ -98,14 +96,6 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
     run = config(folder, folder / "archive", threshold=0.99)
     assert rescore_archive(run).counts.accepted == len(NATIVE)
     return run
-
-
-def sent(run: RescoreConfig, form: str, folder: Path, **choice: Any) -> tuple[ExportResult, Any]:
-    """An export of a format, and its lines."""
-    path = folder / f"{form}.jsonl"
-    options = ExportOptions.model_validate({"format": form, **choice})
-    result = export_to(run.warehouse, options, path)
-    return result, [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def expected_id(trace_id: str) -> str:

@@ -1,13 +1,19 @@
 """How each system reads a score, and by what it knows one again, as its own sources state."""
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
 from jsonschema import Draft202012Validator, FormatChecker
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from kp_batch.config import RescoreConfig
+from kp_batch.exports.export import ExportResult, export_to
+from kp_batch.exports.export_options import ExportOptions
 
 Row = dict[str, Any]
 NAME = "kp_batch.score"
@@ -43,6 +49,7 @@ LANGSMITH = of(
     trace_id=UUID,
     key={"const": NAME},
     score={"type": "number", "multipleOf": 0.0001},
+    comment={"type": "string", "pattern": "^scoring_id [0-9a-f]{16}, run .+$"},
     created_at=TIME,
     feedback_source=of(type={"enum": ["api", "model"]}, metadata=METADATA),
 )
@@ -178,3 +185,11 @@ class Double:
         for line in lines:
             read = self.system.read(line)
             self.kept[self.system.key(read)] = read
+
+
+def sent(run: RescoreConfig, form: str, folder: Path, **choice: Any) -> tuple[ExportResult, Any]:
+    """An export of a format, and its lines."""
+    path = folder / f"{form}.jsonl"
+    options = ExportOptions.model_validate({"format": form, **choice})
+    result = export_to(run.warehouse, options, path)
+    return result, [json.loads(line) for line in path.read_bytes().splitlines()]
