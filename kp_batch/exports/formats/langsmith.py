@@ -22,7 +22,8 @@ def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
         "trace_id": native.trace,
         "key": NAME,
         "score": round(scored.score, _DIGITS),
-        "comment": f"scoring_id {scored.scoring_id}, run {scored.run_id}",  # an update can change it
+        # An update can change this, but not the source.
+        "comment": f"scoring_id {scored.scoring_id}, run {scored.run_id}",
         "created_at": time_of(scored),
         "feedback_source": {"type": "api", "metadata": origin_of(scored)},
     }
