@@ -42,6 +42,7 @@ LONG = (
     "killing",
     "forget",
     "sweep",
+    "backups",
 )
 NOT_QUICK = ("process", "prefect", "model", "slow")
 QUICK_S = 0.5  # of processor time; others on the machine change it, so nothing fails by it
