@@ -192,7 +192,7 @@ def test_law_a_parquet_file_has_the_same_rows_and_a_repeated_export_the_same_byt
 REASONS = {
     messages.NO_NAME: [step("tool_call", "x", input="{}"), result()],
     messages.NO_INPUT: [call(None), result()],
-    messages.NO_OBJECT: [call("ls"), result()],
+    messages.NO_OBJECT: [call("{'n': 1}"), result()],
     messages.UNREADABLE: [call('{"n": 1e999}'), result()],
     messages.NO_RESULT: [call()],
     messages.NO_CALL: [call(), result(), result()],

@@ -191,13 +191,17 @@ def _call_message(call: _Call) -> Row:
 
 
 def _arguments(given: Any) -> Row:
-    """Return what a tool was given; an empty text means nothing, but null is unknown."""
+    """Return what a tool was given; an empty text means nothing, but a missing one is unknown.
+
+    Some tools take a plain text, such as a patch: OpenAI has it in the field `input`.
+    """
     if given is None:
         raise _UnwrittenError(NO_INPUT)
     value = given
     if isinstance(given, str):
+        is_plain = given.lstrip()[:1] not in ("", "{", "[")
         try:
-            value = loads(given) if given.strip() else {}
+            value = {"input": given} if is_plain else loads(given.strip() or "{}")
         except (ValueError, TooLargeError):
             raise _UnwrittenError(NO_OBJECT) from None
     if not isinstance(value, dict):

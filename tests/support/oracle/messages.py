@@ -79,6 +79,8 @@ def _object(given: Any) -> Json | None:
     if isinstance(given, str):
         if not given.strip():
             return {}
+        if given.strip()[0] not in "{[":
+            return {"input": given}
         try:
             given = json.loads(given)
         except ValueError:
