@@ -220,10 +220,37 @@ def _(mo):
     - Do the new weights rank agents by success rather than by their tools?
     - If the intervals of agents overlap, they had too few tasks for a ranking.
 
-    Publish the weights as follows; `wh.rollback("previous")` takes them back:
+    **What labels say.** People's verdicts decide better than taste. These are made up: put your
+    own into a frame with `trace_id` and `label`, yes or no, or a number. The fit finds the weights
+    that order the labels best, and tests them on labels held out.
+    """)
+    return
+
+
+@app.cell
+def _(pl, wh):
+    noise = pl.col("trace_id").hash(1) % 1000 / 2500
+    verdict = pl.col("outcome_confidence") + noise > 0.85
+    fit = wh.fit_weights(wh.scores().select("trace_id", label=verdict))
+    fit
+    return (fit,)
+
+
+@app.cell
+def _(fit):
+    fit.chart()
+    return
+
+
+@app.cell(hide_code=True)
+def _(fit, mo):
+    mo.md(f"""
+    The decision: {fit.conclusion}.
+
+    Publish the fitted weights, or your own, as follows; `wh.rollback("previous")` takes them back:
 
     ```python
-    wh.run(profiles=weights, note="outcomes count for more")
+    wh.run(profiles=fit.profiles, note="weights from labels")
     ```
     """)
     return

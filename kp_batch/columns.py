@@ -255,7 +255,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         ),
         "single_thoughts": _count("how many traces are a single thought in either run"),
         # Weights that are fitted to labels.
-        "reason": Column("a code of why these labels are not used", str),
+        "code": Column("a code of why these labels are not used", str),
         "because": Column("the same in words", str, "not used because"),
         "labels": _count("the number of labels", "labels"),
         "examples": Column("at most three of them, with their rows", list[str]),

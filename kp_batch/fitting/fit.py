@@ -40,8 +40,8 @@ class Fit:
     weights: FittedWeights
     alone: Sequence[Estimate]  # how well each dimension orders the labels
     in_sample: Order
-    held_out: Order  # in folds
-    same_overrides: Order  # likewise, of traces with the same overrides, in any folds
+    held_out: Order  # in folds; traces of different folds are compared, too
+    same_overrides: Order  # likewise, of traces with the same overrides
     later: Order | None  # None: see `later_order`
     thresholds: tuple[Threshold, Threshold] | None  # published, fitted; None: labels are numbers
 
@@ -84,7 +84,7 @@ def fit(sample: Sample, prior: Float64s, random: np.random.Generator) -> Fit:
         weights=weights,
         alone=resampled.alone(),
         in_sample=resampled.compare(own),
-        held_out=resampled.compare(held_out.scores, folds, in_folds=True),
+        held_out=resampled.compare(held_out.scores, in_folds=True),
         same_overrides=resampled.compare(
             held_out.scores, strata_of(sample.traces.overrides), in_folds=True
         ),

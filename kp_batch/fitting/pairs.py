@@ -7,7 +7,7 @@ import numpy as np
 from kp_batch.vectors import Bools, Float64s, Int64s
 
 MAX_PAIRS = 1_000_000
-_PER_LABEL = 100  # more pairs of one label hardly add to what they say
+_FEW_PAIRS, _PER_LABEL = 50_000, 20  # more pairs of one label hardly add to what they say
 
 
 class LabelPairs(NamedTuple):
@@ -29,7 +29,7 @@ def strata_of(overrides: Bools) -> Int64s:
 def draw_pairs(labels: Float64s, strata: Int64s, random: np.random.Generator) -> LabelPairs:
     """Draw pairs of one stratum with different labels, each pair as likely as any other.
 
-    These are all pairs if they are few: at most a hundred for each label, and a million.
+    These are all pairs up to 50,000, or twenty for each label if that is more; at most a million.
 
     Args:
         labels: n numbers; a greater one is better.
@@ -46,7 +46,7 @@ def draw_pairs(labels: Float64s, strata: Int64s, random: np.random.Generator) ->
     first = np.maximum.accumulate(np.concatenate([[0], np.where(begins_stratum, places, 0)]))
     until = np.cumsum(of_label - first)  # pairs of which this place, or one before, is the better
     total = int(until[-1])
-    most = min(MAX_PAIRS, _PER_LABEL * len(labels))
+    most = min(MAX_PAIRS, max(_FEW_PAIRS, _PER_LABEL * len(labels)))
     drawn = np.arange(total) if total <= most else np.sort(random.integers(0, total, most))
     better = np.searchsorted(until, drawn, side="right")
     before = np.concatenate([[0], until])[better]

@@ -15,6 +15,7 @@ from kp_batch.exports.output import check_output
 from kp_batch.files import atomic_write
 from kp_batch.fitting.order import is_binary
 from kp_batch.fitting.suggestion import rank_ranges
+from kp_batch.log import warn
 from kp_batch.operations.fit_groups import Group, fit_groups, group_rows, traces_of, weights_of
 from kp_batch.operations.fit_labels import read_labels, unused, with_known
 from kp_batch.operations.fit_profiles import profiles_text, reused_share, with_fitted
@@ -227,6 +228,10 @@ def _suggestions(
             low, high = rank_ranges(traces_of(rows), own.weights.drawn)
             found.append(rows.with_columns(rank_low=pl.Series(low), rank_high=pl.Series(high)))
     if not found:
+        warn(
+            "there is no trace to suggest: each task has a label, or no labels suffice for a fit; "
+            "add labels at random"
+        )
         return []
     unsure = pl.concat(found).sort(pl.col("rank_low") - pl.col("rank_high"), "trace_id")
     return unsure.unique("objective_hash", keep="first", maintain_order=True).head(most).to_dicts()

@@ -193,7 +193,7 @@ def unused(labels: pl.DataFrame) -> Iterator[dict[str, Any]]:
                 for row, trace, said in rows.select("row", "trace_id", "said").rows()[:_EXAMPLES]
             )
             yield {
-                "reason": reason,
+                "code": reason,
                 "because": words,
                 "labels": rows.height,
                 "examples": [*examples],

@@ -21,7 +21,7 @@ class UnusedLabels(Rows):
     """Why labels are not used."""
 
     __slots__ = ()
-    names = ("reason", "because", "labels", "examples")
+    names = ("code", "because", "labels", "examples")
 
 
 class FittedGroups(Rows):

@@ -85,11 +85,11 @@ def test_all_pairs_are_those_with_the_same_overrides_and_different_labels(seed: 
 def test_of_many_pairs_each_is_as_likely_as_any_other() -> None:
     labels = np.repeat([0.0, 1.0, 2.0], [5, 300, 295])
     drawn = draw_pairs(labels, np.zeros(600, np.int64), np.random.default_rng(1))
-    assert len(drawn.better) == 60_000
+    assert len(drawn.better) == 50_000
     assert (labels[drawn.better] > labels[drawn.worse]).all()
     share = (labels[drawn.worse] == 0).mean()
-    assert share == pytest.approx(5 * 595 / (5 * 595 + 300 * 295), abs=0.005)
-    assert np.bincount(drawn.better[labels[drawn.better] == 2]).max() < 350  # of 200 expected
+    assert share == pytest.approx(5 * 595 / (5 * 595 + 300 * 295), abs=0.01)
+    assert np.bincount(drawn.better[labels[drawn.better] == 2]).max() < 300  # of 170 expected
 
 
 @given(SEEDS)

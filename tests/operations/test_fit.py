@@ -163,7 +163,7 @@ def test_labels_that_cannot_be_used_have_reasons_and_examples(
     ]
     rows = [{"weight": 1, **row} for row in [*good.to_dicts(), *odd]]
     result = fit_weights(warehouse, rows)
-    found = {row["reason"]: (row["labels"], row["examples"][0]) for row in result.unused}
+    found = {row["code"]: (row["labels"], row["examples"][0]) for row in result.unused}
     assert found == {
         "no_trace_id": (2, "row 61: yes"),
         "no_label": (1, "row 63: t9"),
