@@ -4,6 +4,8 @@ OpenTelemetry's conventions have no attributes yet for what computed a score, so
 """
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 
 from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
@@ -22,11 +24,6 @@ def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
     if not _IDS.fullmatch(f"{native.trace} {native.root}"):
         return "without OpenTelemetry's ids"
     time = scored.created_at * _US
-    texts = {
-        "gen_ai.evaluation.name": NAME,
-        "log.record.uid": score_id(scored.trace_id),
-        **{f"kp_batch.{name}": text for name, text in origin_of(scored).items()},
-    }
     record = {
         "timeUnixNano": str(time if time in _TIMES else 0),
         "eventName": "gen_ai.evaluation.result",
@@ -34,11 +31,19 @@ def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
         "spanId": native.root,
         "attributes": [
             {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": scored.score}},
-            *({"key": name, "value": {"stringValue": text}} for name, text in texts.items()),
+            {"key": "log.record.uid", "value": {"stringValue": score_id(scored.trace_id)}},
+            *_origin(tuple(origin_of(scored).items())),
         ],
     }
     scope = {"scope": _SCOPE, "logRecords": [record]}
     return {"resourceLogs": [{"resource": _RESOURCE, "scopeLogs": [scope]}]}
+
+
+@lru_cache
+def _origin(texts: tuple[tuple[str, str], ...]) -> Sequence[Row]:
+    """Return attributes that many records share."""
+    named = {"gen_ai.evaluation.name": NAME, **{f"kp_batch.{name}": text for name, text in texts}}
+    return [{"key": name, "value": {"stringValue": text}} for name, text in named.items()]
 
 
 FORMAT = ExportFormat(row=_row, files={".jsonl": LINES}, is_scores=True, score_id=score_id)
