@@ -56,8 +56,9 @@ class UpkeepMethods(Place):
 
         Args:
             output: the file, such as `"best.jsonl"`.
-            format: what is written of each trace: `"traces"`; `"registry"`; or its score alone for
-                `"langfuse"`, `"langsmith"`, `"phoenix"`, `"inspect"`, `"otel"` or `"csv"`.
+            format: what is written of each trace: `"traces"`, `"messages"` or `"registry"`; or its
+                score alone: `"langfuse"`, `"langsmith"`, `"phoenix"`, `"inspect"`, `"otel"` or
+                `"csv"`.
             ids: only these traces: ids, a frame with the column trace_id or id, or a file.
             only_changed: only traces whose scores differ from those that this run left.
             min_score: the lowest score; None: the threshold, or 0 for scores alone.
