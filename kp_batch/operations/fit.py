@@ -39,7 +39,7 @@ from kp_batch.operations.fit_rows import (
 )
 from kp_batch.runs.run import last_config, nothing_scored
 from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile, load_profiles
-from kp_batch.text import count_of, in_utc, ten_of
+from kp_batch.text import count_of, in_utc, printable, ten_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
@@ -85,6 +85,7 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
     """
     if options.output:
         check_output(warehouse, options.output.absolute())
+        _check_folder(options.output)
     versions = _versions(warehouse, options)
     read = read_labels(labels)
     with open_published(warehouse) as snapshot:
@@ -121,6 +122,18 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
     if options.output:
         _write(options.output, result, options.begin, rows["trace_id"])
     return result
+
+
+def _check_folder(output: Path) -> None:
+    """Refuse, before any work, a file that cannot be written.
+
+    Raises:
+        KpBatchError: the name is a folder's, or is in none.
+    """
+    if output.is_dir() or not output.parent.is_dir():
+        raise KpBatchError(
+            f"{printable(str(output))} cannot be written; name a file in an existing folder"
+        )
 
 
 def _versions(warehouse: Path, options: FitOptions) -> ProfileVersions:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import polars as pl
 
 from kp_batch.errors import KpBatchError
-from kp_batch.files import read_named
+from kp_batch.files import is_named_pipe, read_named
 from kp_batch.text import one_line, printable, shortened, ten_of
 
 _YES, _NO = ("yes", "true"), ("no", "false")
@@ -113,8 +113,8 @@ def _read_file(path: Path, name: str) -> pl.DataFrame:
     if (ending := path.suffix.lower()) not in readers:
         raise KpBatchError(f"{name} does not end with {', '.join(readers)}; name such a file")
     try:
-        if path.is_dir() or not path.exists():
-            kind = "a folder" if path.is_dir() else "missing"
+        if path.is_dir() or not path.exists() or is_named_pipe(path):
+            kind = "a folder" if path.is_dir() else "a pipe" if path.exists() else "missing"
             raise KpBatchError(f"{name} is {kind}; name a file of labels")
         return readers[ending]()
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:

@@ -269,6 +269,9 @@ def test_the_output_is_no_file_of_the_warehouse(warehouse: Path, scores: pl.Data
     options = FitOptions(output=warehouse / "profiles.toml")
     with pytest.raises(KpBatchError, match="in the warehouse"):
         fit_weights(warehouse, planted_in_code(scores), options)
+    options = FitOptions(output=warehouse.parent / "none" / "profiles.toml")
+    with pytest.raises(KpBatchError, match="cannot be written; name a file in an existing folder"):
+        fit_weights(warehouse, planted_in_code(scores), options)
 
 
 def test_suggestions_are_of_tasks_without_labels_one_each(

@@ -1,6 +1,8 @@
 """Files of labels, and of fitted profiles, without a warehouse."""
 
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -101,3 +103,12 @@ def test_the_share_of_reused_labels_is_estimated(tmp_path: Path) -> None:
     file.write_text("[profiles.code]")
     assert reused_share(file, before) is None
     assert reused_share(tmp_path / "none.toml", before) is None
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_only_files_are_read(tmp_path: Path, kind: str) -> None:
+    """Nothing waits for a pipe."""
+    path = tmp_path / "a.csv"
+    (path.mkdir if kind == "folder" else partial(os.mkfifo, path))()
+    with pytest.raises(KpBatchError, match=f"a.csv is a {kind}; name a file of labels"):
+        read_labels(path)
