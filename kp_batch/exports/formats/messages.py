@@ -67,15 +67,34 @@ class _Round:
     thought: list[str] = field(default_factory=list[str])
     calls: list[_Call] = field(default_factory=list[_Call])
     asked: list[str] = field(default_factory=list[str])  # by the user
+    waiting: dict[str, list[_Call]] = field(default_factory=dict[str, list[_Call]])  # by call_id
+    results: int = 0  # how many calls have one
 
     @property
     def is_over(self) -> bool:
         """Whether the assistant's next words begin another round."""
-        return bool(self.asked) or any(call.result is not None for call in self.calls)
+        return bool(self.asked or self.results)
+
+    def call(self, call: _Call) -> None:
+        """Add a call, which waits for its result."""
+        self.calls.append(call)
+        self.waiting.setdefault(call.call_id, []).append(call)
+
+    def answer(self, call_id: str, content: str, before: _Call | None) -> None:
+        """Give a result to its call: by their id, or to the step before if one lacks an id."""
+        found = self.waiting.get(call_id, []) if call_id else []
+        if not found and before and not (call_id and before.call_id):
+            found = [before]
+        if len(found) != 1:
+            raise _UnwrittenError(SEVERAL_CALLS if found else NO_CALL)
+        [call] = found
+        call.result = content
+        self.waiting[call.call_id].pop()  # the step before is the last one of its id
+        self.results += 1
 
     def end(self) -> None:
         """Check that each call has its result before the assistant goes on."""
-        if any(call.result is None for call in self.calls):
+        if self.results < len(self.calls):
             raise _UnwrittenError(NO_RESULT)
 
     def messages(self, *, thoughts: bool) -> Iterator[Row]:
@@ -100,6 +119,7 @@ class _Conversation:
     ids: set[str]  # those of the archive, and those made for calls without one
     rounds: list[_Round] = field(default_factory=lambda: [_Round()])
     _used: set[str] = field(default_factory=set[str])
+    _numbers: Iterator[int] = field(default_factory=partial(count, 1))  # of ids that are made
     _before: _Call | None = None  # the previous step, if it is a call
 
     def add(self, step: Trace) -> None:
@@ -109,13 +129,15 @@ class _Conversation:
         if kind == "observation" and step.get("role") == "user":
             self.rounds[-1].asked.append(_text(step) or _refuse(NO_TEXT))
         elif kind == "observation":
-            self._add_result(step, before)
+            if (content := _text(step)) is not None:
+                self.rounds[-1].answer(_call_id(step), content, before)
         elif kind == "tool_call" or (kind == "error_recovery" and name):
-            self._begin_round().calls.append(self._call(step, name or _refuse(NO_NAME)))
-            self._before = self.rounds[-1].calls[-1]
+            own = self._begin_round()
+            self._before = self._call(step, name or _refuse(NO_NAME))
+            own.call(self._before)
         elif text := _text(step):
             length = step.get("reasoning_chars")
-            length = length if isinstance(length, int) else 0
+            length = max(length, 0) if isinstance(length, int) else 0
             own = self._begin_round()
             own.thought += filter(None, [text[:length]])
             own.said += filter(None, [text[length:].removeprefix("\n") if length else text])
@@ -127,27 +149,13 @@ class _Conversation:
         return self.rounds[-1]
 
     def _call(self, step: Trace, name: str) -> _Call:
-        call_id = _as_text(step.get("call_id")) or ""
-        made = (f"call_{number}" for number in count(1))
+        call_id = _call_id(step)
         is_new = call_id and call_id not in self._used
+        made = (f"call_{number}" for number in self._numbers)
         id_ = call_id if is_new else next(each for each in made if each not in self.ids)
         self._used.add(id_)
         self.ids.add(id_)
         return _Call(call_id, id_, name, _arguments(step.get("input")))
-
-    def _add_result(self, step: Trace, before: _Call | None) -> None:
-        """Give a result to its call: by their id, or to the step before if one lacks an id."""
-        content = _text(step)
-        if content is None:
-            return
-        call_id = _as_text(step.get("call_id")) or ""
-        open_calls = [call for call in self.rounds[-1].calls if call.result is None]
-        found = [call for call in open_calls if call_id and call.call_id == call_id]
-        if not found and before and not (call_id and before.call_id):
-            found = [before]
-        if len(found) != 1:
-            raise _UnwrittenError(SEVERAL_CALLS if found else NO_CALL)
-        found[0].result = content
 
 
 def _refuse(reason: str) -> Any:
@@ -173,7 +181,7 @@ def _opening(task: Mapping[str, Any]) -> Iterator[Row]:
 def _rounds(steps: Iterable[Any], *, thoughts: bool) -> Iterator[Row]:
     """Yield the messages of steps; what the user says after the last answer is left out."""
     objects = [step for step in steps if isinstance(step, dict)]
-    conversation = _Conversation({_as_text(step.get("call_id")) or "" for step in objects})
+    conversation = _Conversation({*map(_call_id, objects)})
     for step in objects:
         conversation.add(step)
     *_, last = conversation.rounds
@@ -240,6 +248,10 @@ def _is_tool(tool: Any) -> bool:
 def _tool_name(step: Trace) -> str | None:
     tool = step.get("tool")
     return _as_text(tool.get("name")) if isinstance(tool, dict) else None
+
+
+def _call_id(step: Trace) -> str:
+    return _as_text(step.get("call_id")) or ""
 
 
 def _text(step: Trace) -> str | None:
