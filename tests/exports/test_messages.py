@@ -60,7 +60,9 @@ def asked(content: Any = "and?") -> Any:
 def ugly_steps(chance: random.Random) -> list[Any]:
     """Any steps in any order, ids and contents at random."""
     kinds = (
-        lambda: thought(chance.choice(CONTENTS), reasoning_chars=chance.choice((None, 0, 1, 9))),
+        lambda: thought(
+            chance.choice(CONTENTS), reasoning_chars=chance.choice((None, -1, 0, 1, 9))
+        ),
         lambda: call(chance.choice(INPUTS[:6]), chance.choice(IDS)),
         lambda: result(chance.choice(CONTENTS), chance.choice(IDS), role="tool"),
         lambda: result(chance.choice(CONTENTS), chance.choice(IDS)),
@@ -92,6 +94,14 @@ def drawn_traces() -> list[dict[str, Any]]:
     traces = [
         trace(id=f"t{number}", steps=chance.choice((ugly_steps, talk_steps))(chance))
         for number in range(DRAWN)
+    ]
+    # The result without an id belongs to the second call, so the other one to the first.
+    traces[0]["steps"] = [
+        call("{}", "a"),
+        call("{}", "a"),
+        result("2"),
+        result("1", "a"),
+        thought(),
     ]
     for row in traces:
         system, tools = chance.choice((None, "", "be good")), chance.choice((None, TOOLS))
@@ -142,6 +152,7 @@ def test_law_messages_are_those_of_plain_loops(
         if (found := messages_of(row, thoughts=not no_thoughts)) is not None
     }
     rows = rows_in(tmp_path / "a.jsonl")
+    assert "t0" in rows
     assert {name: row["messages"] for name, row in rows.items()} == sendable(expected)
     assert DRAWN / 4 < len(rows) < DRAWN * 3 / 4
     assert result.chosen == DRAWN

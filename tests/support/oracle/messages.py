@@ -62,7 +62,7 @@ def _plain(number: int, step: Any) -> Json | None:
         return {**base, "kind": "call", "name": tool, "given": given} if is_whole else None
     if not content:
         return {**base, "kind": "nothing"}
-    length = step.get("reasoning_chars") or 0
+    length = max(0, step.get("reasoning_chars") or 0)
     said = content[length:]
     if length and said.startswith("\n"):
         said = said[1:]
