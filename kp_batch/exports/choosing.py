@@ -15,7 +15,7 @@ from kp_batch.exports.formats.model import ChosenTrace
 from kp_batch.ingest.reread import locations_query
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.schemas import TIMESTAMP
-from kp_batch.text import count_of, one_line
+from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.catalog import confine
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.run_record import last_done
@@ -56,7 +56,8 @@ def choose(warehouse: Path, options: ExportOptions, path: Path, *, all_scores: b
         all_scores: whether the lowest score is 0 by default, and not the threshold.
 
     Raises:
-        KpBatchError: DuckDB refuses the condition in SQL, or vectors are missing for `distinct`.
+        KpBatchError: DuckDB refuses the condition in SQL, no id of `ids` has a score, or vectors
+            are missing for `distinct`.
         WarehouseError: the tables of the run of `only_changed` were removed.
     """
     with connect(warehouse) as connection:
@@ -74,6 +75,11 @@ def choose(warehouse: Path, options: ExportOptions, path: Path, *, all_scores: b
         [(unscored_ids,)] = connection.execute(
             "SELECT count(*) FROM unscored SEMI JOIN asked_ids USING (trace_id)"
         ).fetchall()
+        if options.ids and unscored_ids == len(options.ids) and not options.deleted:
+            raise KpBatchError(
+                f"none of {count_of(unscored_ids, 'id')} has a score, such as "
+                f"{printable(options.ids[0])}; give values of scores.trace_id"
+            )
         return Choice(count, left_out, tuple(trace_id for (trace_id,) in unscored), unscored_ids)
 
 

@@ -161,6 +161,15 @@ def test_ids_that_cannot_be_read_are_refused(
         nights.export(tmp_path / "a.jsonl", ids=given)
 
 
+def test_ids_without_any_score_are_refused_unless_their_scores_are_to_be_deleted(
+    nights: Nights, tmp_path: Path
+) -> None:
+    with pytest.raises(KpBatchError, match="none of 2 ids has a score, such as x; give values of"):
+        nights.export(tmp_path / "a.jsonl", ids=["x", "y"])
+    result = nights.export(tmp_path / "a.jsonl", ids=["x", "y"], deleted=tmp_path / "gone.txt")
+    assert (result.exported, result.deleted) == (0, 2)
+
+
 def test_a_damaged_table_of_ids_is_refused(nights: Nights, tmp_path: Path) -> None:
     for name, content in (("a.jsonl", b"[1]\n"), ("b.jsonl", b"{"), ("c.parquet", b"PAR1")):
         path = tmp_path / name

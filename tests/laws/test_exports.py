@@ -31,7 +31,6 @@ CONDITIONS: list[dict[str, Any]] = [
     {"success": True},
     *({"per": per} for per in PER),
     {"include_private": True},
-    {"ids": ("unknown",)},
     {"ids": ("kp:trace:😀", "kp:trace:A", "unknown", "kp:trace:é", "kp:trace:06")},
 ]
 
