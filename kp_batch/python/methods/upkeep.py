@@ -45,7 +45,7 @@ class UpkeepMethods(Place):
         per: Mapping[str, int] | Several = (),
         top: int | None = None,
         include_private: bool = False,
-        no_thoughts: bool = False,
+        thoughts: bool = True,
         include_registry: bool = False,
         split: float | None = None,
         split_by: Literal["objective", "time"] = "objective",
@@ -72,7 +72,7 @@ class UpkeepMethods(Place):
                 `{"objective": 1}`.
             top: only the best ones, at most this many.
             include_private: whether to export private traces, too.
-            no_thoughts: whether to leave out what the model thought, in the format messages.
+            thoughts: whether messages have what the model thought.
             include_registry: whether traces that came from a registry are exported to it, too.
             split: the share that is written into NAME.train; the others are in NAME.test.
             split_by: what the two files do not share.
@@ -90,7 +90,7 @@ class UpkeepMethods(Place):
 
         options = {
             "format": format,
-            "no_thoughts": no_thoughts,
+            "no_thoughts": not thoughts,
             "min_score": min_score,
             "domain": domain,
             "since": since,
