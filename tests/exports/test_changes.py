@@ -12,6 +12,7 @@ import kp_batch as kp
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.exports.export import ExportResult
+from kp_batch.exports.formats import FORMATS
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.make.archives import step, trace, write_jsonl
@@ -111,6 +112,17 @@ def test_scores_to_delete_are_those_of_the_run_and_of_ids_without_one_now(
     assert ids(tmp_path / "b.jsonl") == ["t0"]
     with pytest.raises(SettingError, match="deleted needs only_changed or ids"):
         nights.export(tmp_path / "a.jsonl", deleted=deleted)
+
+
+def test_scores_to_delete_have_the_ids_that_the_other_system_knows(
+    nights: Nights, tmp_path: Path
+) -> None:
+    deleted, score_id = tmp_path / "deleted.txt", FORMATS["langfuse"].score_id
+    assert score_id
+    options = {"ids": ["t3", "t0"], "deleted": deleted}
+    nights.export(tmp_path / "a.jsonl", format="langfuse", **options)
+    assert deleted.read_text() == f"{score_id('t3')}\n"
+    assert [row["id"] for row in lines(tmp_path / "a.jsonl")] == [score_id("t0")]
 
 
 def test_an_unknown_or_removed_run_is_refused_and_nothing_is_replaced(
