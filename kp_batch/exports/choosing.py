@@ -133,7 +133,7 @@ def _create_wanted(
         count = len(rows)
         for condition, words in options.conditions(threshold):
             rows = rows.filter(str(condition))  # an expression, no statement; no subclass of str
-            left_out[words] = count - len(rows)
+            left_out[words] = left_out.get(words, 0) + count - len(rows)
             count = len(rows)
         query = SQL(rows.sql_query())
         connection.execute(statement("CREATE TEMP TABLE wanted AS $query", query=query))

@@ -11,6 +11,7 @@ import polars as pl
 
 from kp_batch.columns import Rows
 from kp_batch.duck import frame_of
+from kp_batch.errors import KpBatchError
 from kp_batch.exports.earlier import earlier_scores
 from kp_batch.html import Displayed
 from kp_batch.schemas import TIMESTAMP
@@ -38,8 +39,20 @@ class ExportComparison(Displayed):
     changes: ExportChanges  # the first 100 of each, by id
 
 
+def read_earlier(path: Path | None) -> pl.DataFrame | None:
+    """Return the traces of an earlier export with their scores; None if there is none.
+
+    Raises:
+        KpBatchError: it cannot be read, or has no ids of traces.
+    """
+    try:
+        return earlier_scores(path) if path else None
+    except ValueError as error:
+        raise KpBatchError(f"nothing can be compared: {error}") from error
+
+
 def compare_exports(
-    warehouse: Path, connection: duckdb.DuckDBPyConnection, chosen: Path, earlier: Path
+    warehouse: Path, connection: duckdb.DuckDBPyConnection, chosen: Path, earlier: pl.DataFrame
 ) -> ExportComparison:
     """Compare an export with an earlier one of the same warehouse.
 
@@ -52,11 +65,11 @@ def compare_exports(
         warehouse: the folder of the tables.
         connection: has the view read of the traces that can be written, and the table exported.
         chosen: the file of `choose`.
-        earlier: the file of the earlier export, with scores.
+        earlier: what `read_earlier` returns.
     """
     snapshot = published(warehouse)
     scores = snapshot.scan("scores").select("trace_id", "created_at", now="score")
-    before = earlier_scores(earlier).lazy().rename({"score": "earlier_score"})
+    before = earlier.lazy().rename({"score": "earlier_score"})
     exported, read = (
         frame_of(connection.sql(query)).lazy()
         for query in ("SELECT trace_id FROM exported", "SELECT trace_id FROM read")

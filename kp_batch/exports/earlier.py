@@ -1,6 +1,7 @@
 """Read ids of traces from a file or a frame, and the scores that an earlier export has."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from os import PathLike, fsdecode
 from pathlib import Path
 from types import MappingProxyType
@@ -9,10 +10,12 @@ from typing import Any, cast
 import polars as pl
 from polars.exceptions import PolarsError
 
-from kp_batch.bounds import lines_of, loads
+from kp_batch.bounds import TooLargeError, lines_of, loads
+from kp_batch.files import read_named
 from kp_batch.text import one_line, printable
 
 _NAMES = ("trace_id", "id")  # the first one counts
+_OF_SCORES = {"traceId", "run_id"}  # in exports of scores, whose ids are others
 _EARLIER = pl.Schema({"trace_id": pl.String(), "score": pl.Float64()})
 
 
@@ -28,45 +31,45 @@ def read_ids(ids: object) -> tuple[str, ...]:
     """
     if isinstance(ids, (str, PathLike)):
         path = Path(fsdecode(ids))
-        found = earlier_scores(path)["trace_id"] if path.suffix.lower() in _TABLES else _lines(path)
+        is_table = path.suffix.lower() in _TABLES
+        found = earlier_scores(path)["trace_id"].to_list() if is_table else _lines(path)
     elif hasattr(ids, "__arrow_c_stream__"):
-        found = _ids_of(pl.DataFrame(cast("Any", ids)))
+        found = _ids_of(pl.DataFrame(cast("Any", ids))).to_list()
     elif isinstance(ids, Iterable):
         found = [*cast("Iterable[Any]", ids)]
     else:
         raise ValueError(f"give a file, a frame or ids, got {ids!r}")
-    distinct = tuple(dict.fromkeys(found))
-    if not distinct or not all(isinstance(each, str) and each for each in distinct):
+    if not found or not all(isinstance(each, str) and each for each in found):
         raise ValueError("there are no ids in it, or some are no texts; give ids of traces")
-    return distinct
+    return tuple(dict.fromkeys(found))
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_named(path).split("\n")
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    return [line for line in lines if line]
+    return [stripped for line in lines if (stripped := line.strip())]
 
 
 def earlier_scores(path: Path) -> pl.DataFrame:
     """Return trace_id and score of each row of a table, such as an earlier export.
 
-    The score is that of the column `score`, or `metadata.quality_score`; null if there is none. A
-    later row of the same id replaces an earlier one.
+    The score is that of the column `score`, or `metadata.quality_score`; null if there is no
+    number. A later row of the same id replaces an earlier one.
 
     Args:
         path: the file: Parquet, CSV or JSON lines.
 
     Raises:
-        ValueError: it cannot be read, or has no column trace_id or id.
+        ValueError: it cannot be read, has no column trace_id or id, or has the ids of scores.
     """
     read = _TABLES.get(path.suffix.lower())
     if read is None:
         raise ValueError(f"{printable(str(path))} does not end with {' or '.join(_TABLES)}")
     try:
         return read(path).unique("trace_id", keep="last", maintain_order=True)
-    except (OSError, PolarsError, ValueError) as error:
+    except (OSError, PolarsError, ValueError, TooLargeError) as error:
         raise _unreadable(path, error) from error
 
 
@@ -78,12 +81,12 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
 def _of_frame(read: Callable[[Path], pl.DataFrame]) -> Callable[[Path], pl.DataFrame]:
     def scores(path: Path) -> pl.DataFrame:
         rows = read(path)
-        score = pl.lit(None)
+        score, metadata = pl.lit(None), rows.schema.get("metadata")
         if "score" in rows.columns:
             score = pl.col("score")
-        elif "metadata" in rows.columns:
+        elif isinstance(metadata, pl.Struct) and "quality_score" in metadata.to_schema():
             score = pl.col("metadata").struct.field("quality_score")
-        return rows.select(_ids_of(rows), score.cast(pl.Float64).alias("score"))
+        return rows.select(_ids_of(rows), score.cast(pl.Float64, strict=False).alias("score"))
 
     return scores
 
@@ -97,7 +100,11 @@ def _ids_of(rows: pl.DataFrame) -> pl.Series:
 
 def _of_lines(path: Path) -> pl.DataFrame:
     with path.open("rb") as file:
-        rows = [_id_and_score(line, number) for number, line in enumerate(lines_of(file), 1)]
+        rows = [
+            _id_and_score(line, number)
+            for number, line in enumerate(lines_of(file), 1)
+            if line.strip()
+        ]
     return pl.DataFrame(rows, _EARLIER, orient="row")
 
 
@@ -105,17 +112,22 @@ def _id_and_score(line: bytes, number: int) -> tuple[str, float | None]:
     row = loads(line)
     values: Mapping[str, Any] = row if isinstance(row, dict) else {}
     name = next((values[name] for name in _NAMES if values.get(name)), None)
-    if name is None:
-        raise ValueError(f"line {number:,} has no trace_id or id")
+    if name is None or not _OF_SCORES.isdisjoint(values):
+        raise ValueError(
+            f"line {number:,} has no trace_id or id of a trace; give an export of traces, messages "
+            "or csv"
+        )
     metadata = values.get("metadata")
     within = metadata.get("quality_score") if isinstance(metadata, dict) else None
-    return str(name), values.get("score", within)
+    score = values.get("score", within)
+    is_number = isinstance(score, float) or (type(score) is int and 0 <= score <= 1)
+    return str(name), score if is_number else None
 
 
 _TABLES: Mapping[str, Callable[[Path], pl.DataFrame]] = MappingProxyType(
     {
         ".parquet": _of_frame(pl.read_parquet),
-        ".csv": _of_frame(pl.read_csv),
+        ".csv": _of_frame(partial(pl.read_csv, infer_schema=False)),
         ".jsonl": _of_lines,
     }
 )

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from kp_batch.duck import SQL, read_parquet, statement
 from kp_batch.errors import KpBatchError, Unread
 from kp_batch.exports.choosing import choose, chosen_traces
-from kp_batch.exports.comparing import ExportComparison, compare_exports
+from kp_batch.exports.comparing import ExportComparison, compare_exports, read_earlier
 from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats import writer_of
 from kp_batch.exports.formats.model import ChosenTrace, ExportFormat, FileWriter, Row
@@ -126,6 +126,7 @@ def export(warehouse: Path, options: ExportOptions, *files: Path, ending: str) -
             `only_changed` were removed.
     """
     form, writer = writer_of(options.format, ending)
+    earlier = read_earlier(options.compare_with)
     forgotten = _forgotten_lists(warehouse)
     with Staging.temporary() as staging, staging.connect() as connection:
         chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
@@ -144,8 +145,8 @@ def export(warehouse: Path, options: ExportOptions, *files: Path, ending: str) -
             for part, file in zip(parts, files, strict=False)
         ]
         comparison = None
-        if options.compare_with:
-            comparison = compare_exports(warehouse, connection, chosen, options.compare_with)
+        if earlier is not None:
+            comparison = compare_exports(warehouse, connection, chosen, earlier)
     if options.deleted:
         ids = map(form.score_id or str, choice.unscored)
         files[-1].write_text("".join(f"{one}\n" for one in ids), "utf-8")
@@ -243,12 +244,12 @@ def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportRe
 
 
 def refuse_empty(result: ExportResult, output: str) -> None:
-    """Refuse an export without a trace.
+    """Refuse an export without a trace, unless there are scores to delete.
 
     Raises:
         KpBatchError: no chosen trace could be written.
     """
-    if result.chosen and not result.exported:
+    if result.chosen and not result.exported and not result.deleted:
         raise KpBatchError(
             f"none of {count_of(result.chosen, 'chosen trace')} could be exported "
             f"({_left_out(result)}), and {printable(output)} is unchanged; choose others"

@@ -33,7 +33,7 @@ PER_COLUMNS = (
 def _parse_per(value: Any) -> Any:
     """Return a mapping, one text or several as texts such as task_domain=125."""
     if isinstance(value, Mapping):
-        return tuple(f"{column}={most}" for column, most in value.items())
+        value = [f"{column}={most}" for column, most in value.items()]
     is_one = isinstance(value, str) or not isinstance(value, Iterable)
     texts: tuple[Any, ...] = (value,) if is_one else (*value,)
     for text in texts:
@@ -75,7 +75,9 @@ class ExportOptions(SettingsModel):
         "trace_id or id, such as an earlier export.",
     )
     only_changed: Annotated[str | None, Metavar("RUN")] = Field(
-        None, description="Only traces whose scores differ from those that this run left."
+        None,
+        min_length=1,
+        description="Only traces whose scores differ from those that this run left.",
     )
     min_score: Annotated[float | None, Metavar("SCORE")] = Field(
         None,
@@ -147,6 +149,10 @@ class ExportOptions(SettingsModel):
     def _has_thoughts(self) -> Self:
         if self.no_thoughts and self.format != "messages":
             raise ValueError("no_thoughts is for the format messages; choose this format")
+        if self.include_registry and self.format != "registry":
+            raise ValueError("include_registry is for the format registry; choose this format")
+        if self.split_by != "objective" and self.split is None:
+            raise ValueError("split_by needs split, the share that is for training; give it")
         return self
 
     @property

@@ -15,12 +15,27 @@ from kp_batch.warehouse.snapshot import published
 
 
 def output_names(options: ExportOptions, output: str) -> list[str]:
-    """Return the names of the files that an export writes: one or two, then the deleted ids."""
+    """Return the names of the files that an export writes: one or two, then the deleted ids.
+
+    Raises:
+        KpBatchError: the ids are to be written to one of the others, or to stdout.
+    """
     path = Path(output)
     parts = [output]
     if options.split:
         parts = [str(path.with_suffix(f".{part}{path.suffix}")) for part in ("train", "test")]
-    return [*parts, str(options.deleted)] if options.deleted else parts
+    if options.deleted is None:
+        return parts
+    if str(options.deleted) == "-" or options.deleted.resolve() in map(_resolved, parts):
+        raise KpBatchError(
+            f"--deleted {printable(str(options.deleted))} is also where the export goes; name "
+            "another file"
+        )
+    return [*parts, str(options.deleted)]
+
+
+def _resolved(name: str) -> Path:
+    return Path(name).resolve()
 
 
 def check_output(warehouse: Path, output: Path) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 from polars.exceptions import PolarsError
 
 from kp_batch.errors import SettingError
@@ -54,8 +55,8 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
         SettingError: a column is missing, or `steps` is of another type.
 
     Examples:
-        >>> flat = pl.DataFrame({"id": ["a"], "at": ["2026-01-05"], "task": ["Fix it"]})
-        >>> flat = flat.with_columns(said=[["Look at it", "Fix it"]])
+        >>> said = [["Look at it", "Fix it"]]
+        >>> flat = pl.DataFrame({"id": ["a"], "at": "2026-01-05", "task": "Fix it", "said": said})
         >>> rows = kp.rows_from(
         ...     flat,
         ...     id="id",
@@ -69,7 +70,6 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
         >>> kp.score(rows, embedder="none")["score"].round(4).to_list()
         [0.339]
     """
-    flat = _polars(frame)
     metadata = {
         "created_at": created_at,
         "task_domain": task_domain,
@@ -82,7 +82,9 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
     }
     outcome = {"confidence": confidence, "result_summary": result_summary}
     top = {"id": id, "source_skill": source_skill}
+    flat = pl.DataFrame()
     try:
+        flat = _polars(frame)
         listed = flat.select(steps=_expression(steps))
         return flat.select(
             *_given(top),
@@ -91,7 +93,7 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
             steps=listed.select(_nested(listed.schema["steps"])).to_series(),
             outcome=pl.struct(_given(outcome)),
         )
-    except PolarsError as error:
+    except (PolarsError, pa.ArrowException) as error:
         columns = ", ".join(flat.columns)
         raise SettingError(
             f"the rows cannot be made: {one_line(str(error))}; name columns of {columns}"

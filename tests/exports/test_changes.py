@@ -140,7 +140,7 @@ def test_ids_are_a_file_a_table_a_frame_or_texts(nights: Nights, tmp_path: Path)
     frame.write_parquet(tmp_path / "ids.parquet")
     frame.write_csv(tmp_path / "ids.csv")
     frame.rename({"trace_id": "id"}).write_ndjson(tmp_path / "ids.jsonl")
-    (tmp_path / "ids.txt").write_text("t2\nt0\nunknown")
+    (tmp_path / "ids.txt").write_bytes(b"\xef\xbb\xbft2 \r\nt0\n\nunknown")
     tables = [tmp_path / f"ids.{ending}" for ending in ("parquet", "csv", "jsonl", "txt")]
     kinds = [*tables, frame, frame.to_arrow(), frame.to_pandas(), ["t2", "t0", "unknown"]]
     for each in kinds:
@@ -160,6 +160,7 @@ def test_ids_are_a_file_a_table_a_frame_or_texts(nights: Nights, tmp_path: Path)
     [
         ([], "there are no ids in it"),
         ([1, 2], "some are no texts"),
+        ([["t0"]], "some are no texts"),
         (5, "give a file, a frame or ids, got 5"),
         ("missing.txt", "missing.txt cannot be read: No such file"),
         ("missing.parquet", "missing.parquet cannot be read: No such file"),
@@ -183,11 +184,69 @@ def test_ids_without_any_score_are_refused_unless_their_scores_are_to_be_deleted
 
 
 def test_a_damaged_table_of_ids_is_refused(nights: Nights, tmp_path: Path) -> None:
-    for name, content in (("a.jsonl", b"[1]\n"), ("b.jsonl", b"{"), ("c.parquet", b"PAR1")):
+    tables = {
+        "a.jsonl": b"[1]\n",
+        "b.jsonl": b"{",
+        "c.parquet": b"PAR1",
+        "d.jsonl": b'{"id": "t0", "more": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        "scores.jsonl": b'{"id": "5f1f", "traceId": "t0"}\n',
+    }
+    for name, content in tables.items():
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(SettingError, match=name):
             nights.export(tmp_path / "out.jsonl", ids=path)
+        with pytest.raises(KpBatchError, match=name):
+            nights.export(tmp_path / "out.jsonl", compare_with=path)
+
+
+def test_ids_need_no_scores_and_stay_texts_in_csv(tmp_path: Path) -> None:
+    """Such ids look like numbers."""
+    names = ["0001", "1e5", "7"]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [numbered(0, "x") | {"id": n} for n in names])
+    of = config(tmp_path, tmp_path / "archive")
+    rescore_archive(of)
+    wh = kp.Warehouse(of.warehouse)
+    wh.export(tmp_path / "all.csv", format="csv")
+    found = wh.export(tmp_path / "a.jsonl", min_score=0, ids=tmp_path / "all.csv")
+    assert (found.exported, found.ids_without_score) == (3, 0)
+    compared = wh.export(tmp_path / "b.csv", format="csv", compare_with=tmp_path / "all.csv")
+    assert compared.comparison
+    assert compared.comparison.in_both == 3
+    rows = [{"id": name, "metadata": {"more": "x"}, "score": "high"} for name in names]
+    pl.DataFrame(rows).write_parquet(tmp_path / "odd.parquet")
+    write_jsonl(tmp_path / "odd.jsonl", rows)
+    for ending in ("parquet", "jsonl"):
+        found = wh.export(tmp_path / "a.jsonl", min_score=0, ids=tmp_path / f"odd.{ending}")
+        assert found.exported == 3
+
+
+def test_deleted_ids_have_a_file_of_their_own(nights: Nights, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"ids": ["t0", "t3"], "deleted": tmp_path / "a.jsonl"}
+    for output, more in (("a.jsonl", {}), ("./a.jsonl", {}), ("b.jsonl", {"deleted": "-"})):
+        with pytest.raises(KpBatchError, match="is also where the export goes; name another"):
+            nights.export(tmp_path / output, **options | more)
+    options |= {"ids": ["t0"], "deleted": tmp_path / "c.train.jsonl", "split": 0.5}
+    with pytest.raises(KpBatchError, match="is also where the export goes"):
+        nights.export(tmp_path / "c.jsonl", **options)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"only_changed": ""}, "only_changed"),
+        ({"split_by": "time"}, "split_by needs split"),
+        ({"include_registry": True}, "include_registry is for the format registry"),
+        ({"per": {"nope": 1}}, "it must be a column and a number"),
+        ({"per": {"task_domain": 0}}, "it must be a column and a number"),
+    ],
+)
+def test_options_that_would_do_nothing_or_cannot_be_are_refused(
+    nights: Nights, tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingError, match=reason):
+        nights.export(tmp_path / "a.jsonl", **options)
 
 
 def test_each_trace_that_entered_or_left_has_its_reason(nights: Nights, tmp_path: Path) -> None:

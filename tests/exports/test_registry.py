@@ -213,6 +213,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (changed(("steps", 1, "input"), "[1]"), bad("input")),
     (changed(("steps", 1, "output_summary"), 5), bad("output_summary")),
     (changed(("source_skill",), 5), bad("source_skill")),
+    (changed(("metadata", "task_domain"), 5), bad("task_domain")),
+    (changed(("task", "objective"), 7), bad("objective")),
+    (changed(("steps", 1, "tool"), "grep"), bad("tool")),
+    (changed(("steps", 1, "input"), "[" * 200_000), bad("input")),
+    (changed(("steps", 1, "input"), '{"a": NaN}'), bad("input")),
 ]
 
 

@@ -6,7 +6,6 @@ the user said. What the archive lacks is never invented; such a trace is not wri
 """
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +23,7 @@ from kp_batch.exports.formats.model import (
     ExportFormat,
     FileWriter,
     Row,
+    is_portable,
     write_parquet,
 )
 from kp_batch.ingest.reread import Trace
@@ -39,9 +39,6 @@ NO_CALL = "with a result that belongs to no call"
 SEVERAL_CALLS = "with a result that belongs to several calls"
 NO_TEXT = "with a user's message without a text"
 NO_ANSWER = "without an answer at the end"
-
-_LEVELS = 100  # of objects and lists in the input of a call
-_WHOLE = range(-(2**63), 2**64)  # the numbers that loaders read
 
 
 class _UnwrittenError(Exception):
@@ -214,20 +211,9 @@ def _arguments(given: Any) -> Row:
             raise _UnwrittenError(NO_OBJECT) from None
     if not isinstance(value, dict):
         raise _UnwrittenError(NO_OBJECT)
-    if not _is_readable(value, _LEVELS):
+    if not is_portable(value):
         raise _UnwrittenError(UNREADABLE)
     return cast("Row", value)
-
-
-def _is_readable(value: object, levels: int) -> bool:
-    if isinstance(value, dict):
-        value = [*cast("Row", value).values()]
-    if isinstance(value, list):
-        items = cast("list[object]", value)
-        return levels > 0 and all(_is_readable(item, levels - 1) for item in items)
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return not isinstance(value, int) or value in _WHOLE
 
 
 def _tools(given: Any) -> list[Row] | None:
@@ -237,7 +223,7 @@ def _tools(given: Any) -> list[Row] | None:
     except (ValueError, TooLargeError):
         return None
     is_usual = isinstance(tools, list) and tools and all(map(_is_tool, tools))
-    return cast("list[Row]", tools) if is_usual and _is_readable(tools, _LEVELS) else None
+    return cast("list[Row]", tools) if is_usual and is_portable(tools) else None
 
 
 def _is_tool(tool: Any) -> bool:

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import polars as pl
 import pyarrow as pa
@@ -18,6 +19,8 @@ from kp_batch.schemas import arrow_schema
 from kp_batch.text import encodable
 
 Row = dict[str, Any]  # JSON
+_LEVELS = 100  # of objects and lists
+_WHOLE = range(-(2**63), 2**64)
 
 
 class ChosenTrace(NamedTuple):
@@ -124,3 +127,15 @@ def write_parquet(columns: pa.Schema, batches: Iterable[pa.RecordBatch], file: I
         for batch in batches:
             table = pa.Table.from_batches([batch]).select(columns.names)
             writer.write_table(table.cast(columns))
+
+
+def is_portable(value: object, levels: int = _LEVELS) -> bool:
+    """Whether each reader of JSON takes a value: finite numbers of 64 bits, not too deep."""
+    if isinstance(value, dict):
+        value = [*cast("Row", value).values()]
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        return levels > 0 and all(is_portable(item, levels - 1) for item in items)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, int) or value in _WHOLE

@@ -1,12 +1,13 @@
 """Units that a KnowledgePulse registry takes, with the score as their quality_score."""
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any
 
+from kp_batch.bounds import TooLargeError, loads
 from kp_batch.exports.export_options import ExportOptions
-from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
+from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row, is_portable
 from kp_batch.exports.formats.scores import NativeIds, time_of
 from kp_batch.ingest.reread import Trace
 
@@ -27,11 +28,11 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
+    return isinstance(value, dict) and is_portable(value)
 
 
 def _is_latency(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf
 
 
 def _is_number(value: Any) -> bool:
@@ -85,13 +86,13 @@ def _unit(chosen: ChosenTrace, trace: Trace) -> Row:
         "metadata": {
             "created_at": time_of(chosen),
             **_fields(metadata, agent_id=_is_text, framework=_is_text, validated_by=_are_texts),
-            "task_domain": metadata["task_domain"],
+            **_fields(metadata, task_domain=_is_text),
             "success": metadata["success"],
             "quality_score": chosen.score,
             "visibility": metadata["visibility"],
             "privacy_level": metadata["privacy_level"],
         },
-        "task": {"objective": task["objective"], **_fields(task, input_schema=_is_object)},
+        "task": _fields(task, objective=_is_text, input_schema=_is_object),
         "steps": [_step(step, place) for place, step in enumerate(trace["steps"])],
         "outcome": {name: outcome[name] for name in ("result_summary", "confidence")},
         **_fields(trace, knowledge_graph_delta=_is_delta),
@@ -99,7 +100,7 @@ def _unit(chosen: ChosenTrace, trace: Trace) -> Row:
 
 
 def _step(step: Mapping[str, Any], place: int) -> Row:
-    tool = step.get("tool") or {}
+    tool = _fields(step, tool=_is_object).get("tool") or {}
     has_tool = tool.get("name") is not None  # it may be empty
     row = {"step_id": place, **_fields(step, step_id=_is_number), "type": step["type"]}
     row |= _fields(step, content=_is_text)
@@ -111,8 +112,8 @@ def _step(step: Mapping[str, Any], place: int) -> Row:
 def _parsed(value: Any) -> Any:
     """Return a step's input as an object; archives may have its JSON."""
     if isinstance(value, str):
-        with suppress(ValueError):
-            return json.loads(value)
+        with suppress(ValueError, TooLargeError):
+            return loads(value)
     return value
 
 
