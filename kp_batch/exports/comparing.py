@@ -48,7 +48,7 @@ def read_earlier(path: Path | None) -> pl.DataFrame | None:
     try:
         return earlier_scores(path) if path else None
     except ValueError as error:
-        raise KpBatchError(f"nothing can be compared: {error}") from error
+        raise KpBatchError(f"nothing can be compared: {error}; name an earlier export") from error
 
 
 def compare_exports(
