@@ -7,6 +7,7 @@ import numpy as np
 from kp_batch.vectors import Bools, Float64s
 
 _GRID = np.arange(101) / 100  # thresholds as people write them
+_LITTLE = 1e-300
 
 
 class Served(NamedTuple):
@@ -32,7 +33,7 @@ def best_threshold(scores: Float64s, labels: Float64s, counts: Float64s) -> floa
         np.concatenate([np.cumsum(weights[rows][::-1])[::-1], [0]])[places]
         for weights in (counts, counts * labels)
     )
-    harmonic = 2 * good / (found + counts @ labels)
+    harmonic = 2 * good / np.maximum(found + counts @ labels, _LITTLE)  # 0 if no label is yes
     return float(_GRID[np.flatnonzero(harmonic == harmonic.max())[-1]])
 
 

@@ -69,3 +69,8 @@ def test_the_threshold_with_the_best_f1_serves_best(seed: int, number: int) -> N
     precision, recall = served(passes, labels, counts)
     assert precision == pytest.approx(precision_score(labels, passes, sample_weight=counts))
     assert recall == pytest.approx(recall_score(labels, passes, sample_weight=counts))
+
+
+def test_without_a_yes_the_best_threshold_is_the_highest() -> None:
+    """No harmonic mean is 0 / 0: a fold may have every yes."""
+    assert best_threshold(np.array([0.2, 0.4]), np.zeros(2), np.ones(2)) == 1.0
