@@ -116,8 +116,15 @@ class Group:
 
     @cached_property
     def leaks(self) -> list[tuple[str, int, float]]:
-        """The columns that alone order the labels almost perfectly: labels, and how well."""
-        return [*self._leaks()] if self.is_sufficient else []
+        """The columns that alone order the labels almost perfectly: labels, and how well.
+
+        The other domains of `default` may hide a leak in the one of this name.
+        """
+        found = [*self._leaks()] if self.is_sufficient else []
+        if self.task_domain != DEFAULT or found:
+            return found
+        own = replace(self, task_domain=None, rows=self.rows.filter(task_domain=DEFAULT))
+        return own.leaks
 
     def _leaks(self) -> Iterator[tuple[str, int, float]]:
         for name in _LEAKING:
@@ -145,7 +152,7 @@ def fit_groups(rows: pl.DataFrame, published: Mapping[str, WeightProfile]) -> li
 
     Returns:
         All domains first, then each by its labels; at last `default`, if the labels have a domain
-        of this name, or several that take its weights and keep them.
+        of this name, or several that take its weights, keep them, and have no leak.
     """
     sizes = (
         rows["task_domain"].value_counts().sort("count", "task_domain", descending=[True, False])
@@ -161,7 +168,8 @@ def fit_groups(rows: pl.DataFrame, published: Mapping[str, WeightProfile]) -> li
             group = Group(domain, rows.filter(task_domain=domain), published)
             found.append(_adjusted(group.fitted(), tests) if place < MOST_DOMAINS else group)
             bar.add(1)
-    others = takes_default - {each.task_domain for each in found if each.decision == "change"}
+    apart = {each.task_domain for each in found if each.decision in ("change", "leak")}
+    others = takes_default - apart
     if DEFAULT in others or len(others) > 1:
         kept = rows.filter(pl.col("task_domain").is_in([*others]))
         found.append(_adjusted(Group(DEFAULT, kept, published).fitted(), tests))
