@@ -67,7 +67,8 @@ def fit(sample: Sample, prior: Float64s, random: np.random.Generator) -> Fit:
         random: draws pairs, resamples and folds.
 
     Raises:
-        ValueError: no two traces with the same overrides have different labels.
+        ValueError: no two traces with the same overrides, none a single thought, have different
+            labels.
     """
     problem = problem_of(sample, prior, random)
     if not len(problem.counts):

@@ -9,7 +9,7 @@ from kp_batch.fitting.comparison import Order, Resampled
 from kp_batch.fitting.identify import pulls_of, unidentifiable
 from kp_batch.fitting.optimum import Problem, optimum, weights_of
 from kp_batch.fitting.order import is_binary
-from kp_batch.fitting.pairs import draw_pairs, strata_of
+from kp_batch.fitting.pairs import LabelPairs, draw_pairs, strata_of
 from kp_batch.fitting.resampling import effective_tasks
 from kp_batch.fitting.sample import Sample, Split, split_in_time
 from kp_batch.fitting.scoring import scores_of
@@ -29,12 +29,17 @@ class Threshold(NamedTuple):
 def problem_of(sample: Sample, prior: Float64s, random: np.random.Generator) -> Problem:
     """Draw the pairs of labels; see `draw_pairs`.
 
+    A single thought has the same score under any weights, so it is in no pair.
+
     Args:
         sample: the labels.
         prior: see `Problem`.
         random: draws pairs.
     """
-    pairs = draw_pairs(sample.labels, strata_of(sample.traces.overrides), random)
+    rows = np.flatnonzero(~sample.traces.overrides[:, 0])
+    strata = strata_of(sample.traces.overrides[rows])
+    drawn = draw_pairs(sample.labels[rows], strata, random)
+    pairs = LabelPairs(rows[drawn.better], rows[drawn.worse])
     counts = sample.counts[pairs.better] * sample.counts[pairs.worse]
     problems = unidentifiable(sample.traces.dimensions, pairs)
     return Problem(sample.traces, pairs, counts, prior, pulls_of(problems, prior))

@@ -99,6 +99,18 @@ def test_dimensions_that_labels_say_nothing_of_are_not_identifiable() -> None:
     assert found.values[3] == pytest.approx(PUBLISHED[3], abs=0.01)
 
 
+def test_single_thoughts_determine_no_weight() -> None:
+    """Their score is 0.1 under any weights: complexity varies among them alone."""
+    sample, _ = planted(1, 300)
+    sample.traces.overrides[:100, 0] = True
+    sample.traces.dimensions[100:, 0] = 0.3
+    random = np.random.default_rng(1)
+    found = fit_weights(sample, problem_of(sample, PUBLISHED, random), random)
+    assert [*found.problems] == ["constant", None, None, None]
+    with pytest.raises(ValueError, match="no pair of labels differs"):
+        fit(sample.take(np.arange(100)), PUBLISHED, random)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_attempts_at_one_task_are_never_on_both_sides(seed: int) -> None:
     random = np.random.default_rng(seed)
