@@ -159,13 +159,13 @@ def fit_groups(rows: pl.DataFrame, published: Mapping[str, WeightProfile]) -> li
     )
     named = [domain for domain in sizes["task_domain"] if domain != DEFAULT]
     takes_default = {name for name in sizes["task_domain"] if published[name].name == DEFAULT}
-    tests = len(named[:MOST_DOMAINS]) + bool(takes_default)
+    groups = [Group(domain, rows.filter(task_domain=domain), published) for domain in named]
+    tests = sum(group.is_sufficient for group in groups[:MOST_DOMAINS]) + bool(takes_default)
     with progress("fitting", len(named) + 1, "domain") as bar:
         every = Group(None, rows, published).fitted()
         bar.add(1)
         found: list[Group] = []
-        for place, domain in enumerate(named):
-            group = Group(domain, rows.filter(task_domain=domain), published)
+        for place, group in enumerate(groups):
             found.append(_adjusted(group.fitted(), tests) if place < MOST_DOMAINS else group)
             bar.add(1)
     apart = {each.task_domain for each in found if each.decision in ("change", "leak")}

@@ -18,6 +18,10 @@ def by_chance(_: Float64s, draw: np.random.Generator) -> Float64s:
     return (draw.random(len(_)) < 0.5) * 1.0
 
 
+def by_complexity(dimensions: Float64s, draw: np.random.Generator) -> Float64s:
+    return (dimensions[:, 0] + draw.random(len(dimensions)) * 0.4 > 0.7) * 1.0
+
+
 def by_novelty(dimensions: Float64s, _: np.random.Generator) -> Float64s:
     """Labels that repeat a dimension."""
     return (dimensions[:, 1] > 0.5) * 1.0
@@ -51,6 +55,14 @@ def fitted(*rows: pl.DataFrame, own: tuple[str, ...] = ()) -> Mapping[str | None
         for domain in [*every["task_domain"].unique(), DEFAULT]
     }
     return {group.task_domain: group for group in fit_groups(every, published)}
+
+
+def test_a_p_value_counts_only_domains_that_can_be_fitted() -> None:
+    rows = rows_of("law", 60, by_complexity)
+    few = [rows_of(f"few {number}", number, by_chance) for number in range(2, 9)]
+    names = ("law", *(f"few {number}" for number in range(2, 9)))
+    alone = fitted(rows, own=names)["law"].p_value
+    assert fitted(rows, *few, own=names)["law"].p_value == alone < 1
 
 
 def test_a_domain_with_a_leak_changes_no_other_weights() -> None:
