@@ -44,7 +44,18 @@ def read_labels(source: Any) -> pl.DataFrame:
     """
     is_file = isinstance(source, (str, PathLike))
     name = printable(str(source)) if is_file else "labels"
-    table = _read_file(Path(source), name) if is_file else _frame(source)
+    try:
+        table = _read_file(Path(source), name) if is_file else _frame(source)
+        return _labels_of(table, name)
+    except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
+        reason = shortened(one_line(str(error)), 200)
+        raise KpBatchError(
+            f"{name} cannot be used: {reason}; give trace_id as text, label and weight as numbers"
+        ) from error
+
+
+def _labels_of(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return the labels of a table; see `read_labels`."""
     lacking = [column for column in _NEEDED if column not in table.columns]
     if lacking:
         raise KpBatchError(
@@ -123,12 +134,12 @@ def _read_file(path: Path, name: str) -> pl.DataFrame:
 
 
 def _lines(text: str, name: str) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise KpBatchError(f"{name} has no JSON in line {number:,}: {error}; fix it") from error
         if not isinstance(row, dict):
             raise KpBatchError(f"{name} has no JSON object in line {number:,}; fix it")

@@ -77,6 +77,33 @@ def test_a_file_that_cannot_be_read_is_named(
         read_labels(tmp_path / name)
 
 
+def test_a_line_of_json_ends_only_with_a_newline(tmp_path: Path) -> None:
+    """JSON writes U+2028 as it is."""
+    file = tmp_path / "a.jsonl"
+    file.write_text(
+        '{"trace_id": "a\u2028b", "label": 1}\n{"trace_id": "c", "label": 0}\n', "utf-8"
+    )
+    assert read_labels(file)["trace_id"].to_list() == ["a\u2028b", "c"]
+    file.write_text("[" * 100_000)
+    with pytest.raises(KpBatchError, match=r"a.jsonl has no JSON in line 1: .*; fix it"):
+        read_labels(file)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pl.DataFrame({"trace_id": ["a"], "label": [[1]]}),
+        pl.DataFrame({"trace_id": ["a"], "label": [1], "weight": [{"is": 1}]}),
+        pl.DataFrame({"trace_id": pl.Series([object()], dtype=pl.Object), "label": [1]}),
+        [{"trace_id": "\ud800", "label": 1}],
+        [{1: 1, "label": 1}],
+    ],
+)
+def test_values_of_other_types_are_refused(labels: object) -> None:
+    with pytest.raises(KpBatchError, match=r"labels cannot be used: .*; give trace_id as text"):
+        read_labels(labels)
+
+
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
