@@ -99,7 +99,8 @@ class Resampled:
         return float(reach(known, self._effective)) if len(known) > 1 else np.nan
 
     def _p_value(self, difference: Float64s, more: float) -> float:
-        deviation = more * float(np.nanstd(difference[1:], ddof=1))
+        known = difference[1:][np.isfinite(difference[1:])]
+        deviation = more * float(known.std(ddof=1)) if len(known) > 1 else 0.0
         ratio = abs(difference[0]) / deviation if deviation > 0 else 0.0
         return float(2 * students_t.sf(ratio, max(self._effective - 1, 1)))
 

@@ -18,7 +18,7 @@ from kp_batch.fitting.suggestion import rank_ranges
 from kp_batch.log import warn
 from kp_batch.operations.fit_groups import Group, fit_groups, group_rows, traces_of, weights_of
 from kp_batch.operations.fit_labels import read_labels, unused, with_known
-from kp_batch.operations.fit_profiles import profiles_text, reused_share, with_fitted
+from kp_batch.operations.fit_profiles import check_begin, profiles_text, reused_share, with_fitted
 from kp_batch.operations.fit_result import (
     BestThresholds,
     FittedGroups,
@@ -46,6 +46,7 @@ from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
 
 _CANDIDATES = 20_000  # traces among which suggestions are searched
 _MACROS = ("composite", "overrides")  # of the formulas, the files whose macros SQL calls
+_EVIDENCE = "the same labels", "held-out folds", "later labels"  # in a file
 _WEIGHTS = ("pc", "pn", "pd", "po"), ("fc", "fn", "fd", "fo")  # in fit_counts.sql
 
 
@@ -91,7 +92,11 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
     with open_published(warehouse) as snapshot:
         create_macros(snapshot.connection, *_MACROS)
         rows, read = _labelled(snapshot, read)
-        groups = fit_groups(rows, _published(snapshot, versions))
+        published = _published(snapshot, versions)
+        domains = rows["task_domain"].unique().to_list()
+        taken = (published[domain].name for domain in domains)
+        check_begin(versions, {*domains, *taken}, options.begin)
+        groups = fit_groups(rows, published)
         thresholds = [*_thresholds(snapshot, groups)]
         suggestions = _suggestions(snapshot, groups, rows, options.suggest)
     fitted = {
@@ -292,7 +297,8 @@ def _evidence(result: WeightFit, group: Mapping[str, Any]) -> Iterator[str]:
     about = f"{count_of(group['labels'], 'label')} of {count_of(group['tasks'], 'task')}"
     yield f"{about}: {group['decision']}"
     for row in result.orders:
-        if row["task_domain"] == domain and row["tested_on"] != "held out, same overrides":
+        is_known = row["difference"] is not None  # or published scores are all equal
+        if row["task_domain"] == domain and is_known and row["tested_on"] in _EVIDENCE:
             yield (
                 f"  {result.measure}, {row['tested_on']}: {row['published_order']:.3f} published, "
                 f"{row['fitted_order']:.3f} fitted, difference {_between(row, 'difference')}"

@@ -53,23 +53,29 @@ def rounded(weights: Sequence[float]) -> list[float]:
     return [part / _PARTS for part in whole]
 
 
-def with_fitted(
-    versions: ProfileVersions, fitted: Mapping[str, Sequence[float]], begin: datetime | None
-) -> ProfileVersions:
-    """Return profiles with fitted weights from a time on; None: at all times.
+def check_begin(versions: ProfileVersions, names: Iterable[str], begin: datetime | None) -> None:
+    """Refuse a time at which fitted weights cannot begin; None: at all times.
 
     Raises:
-        KpBatchError: other weights of such a profile begin at that time or later.
+        KpBatchError: other weights of such a name begin later.
     """
-    changed: dict[str, tuple[Version, ...]] = {}
-    for name, weights in fitted.items():
-        own = Version(begin, WeightProfile(name, *rounded(weights)))
-        before = versions.versions.get(name, ()) if begin else ()
-        if begin and (later := [each for each in before if (each.valid_from or begin) > begin]):
+    for name in sorted(names) if begin else ():
+        before = versions.versions.get(name, ())
+        if later := [each for each in before if begin and (each.valid_from or begin) > begin]:
             raise KpBatchError(
                 f"weights of {printable(name)} begin later, from {later[-1].date}; choose a later "
                 "--from"
             )
+
+
+def with_fitted(
+    versions: ProfileVersions, fitted: Mapping[str, Sequence[float]], begin: datetime | None
+) -> ProfileVersions:
+    """Return profiles with fitted weights from a time on; None: at all times."""
+    changed: dict[str, tuple[Version, ...]] = {}
+    for name, weights in fitted.items():
+        own = Version(begin, WeightProfile(name, *rounded(weights)))
+        before = versions.versions.get(name, ()) if begin else ()
         kept = (each for each in before if each.valid_from != begin)
         changed[name] = (*kept, own)
     return ProfileVersions({**versions.versions, **changed})

@@ -250,6 +250,21 @@ def test_the_file_has_all_profiles_dated_weights_and_the_evidence(
     assert load_profiles(file).versions["code"][0].valid_from is None
 
 
+def test_a_file_leaves_out_an_order_that_is_unknown(
+    tmp_path: Path, warehouse: Path, scores: pl.DataFrame
+) -> None:
+    """Published weights give all traces the same score, so that ranks have no correlation."""
+    alike = scores.filter(tool_diversity=0.0, single_thought=False, recovery_bonus=False)
+    profiles = tmp_path / "profiles.toml"
+    weights = "complexity = 0\nnovelty = 0\ntool_diversity = 1\noutcome_confidence = 0\n"
+    profiles.write_text("".join(f"[profiles.{name}]\n{weights}" for name in ("code", "finance")))
+    labels = alike.select("trace_id", label=pl.col("novelty") + pl.col("complexity"))
+    options = FitOptions(profiles=profiles, output=tmp_path / "fitted.toml")
+    result = fit_weights(warehouse, labels, options)
+    assert any(row["difference"] is None for row in result.orders)
+    assert "labels of" in (tmp_path / "fitted.toml").read_text()
+
+
 def test_fitted_weights_begin_after_all_others(
     tmp_path: Path, warehouse: Path, scores: pl.DataFrame
 ) -> None:
@@ -259,7 +274,7 @@ def test_fitted_weights_begin_after_all_others(
     begin = datetime(2026, 8, 1, tzinfo=UTC)
     options = FitOptions(profiles=dated, begin=begin)
     with pytest.raises(KpBatchError, match=r"weights of code begin later, from 2026-09-01; choose"):
-        fit_weights(warehouse, planted_in_code(scores), options)
+        fit_weights(warehouse, planted_in_code(scores).head(12), options)  # before any fit
     same = FitOptions(profiles=dated, begin=datetime(2026, 9, 1, tzinfo=UTC))
     result = fit_weights(warehouse, planted_in_code(scores), same)
     assert [each.get("from") for each in result.profiles["code"]] == [None, "2026-09-01"]
