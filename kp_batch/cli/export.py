@@ -128,7 +128,7 @@ def ending_of(output: str, endings: Sequence[str]) -> str:
     """Return the ending of the output's name, which chooses its format; for stdout, the first."""
     ending = endings[0] if output == _STDOUT else Path(output).suffix.lower()
     if ending not in endings:
-        named = " or ".join(endings)
+        named = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
         raise click.BadParameter(
             f"a file ends with {named}, or is -: got {output!r}", param_hint="-o"
         )
