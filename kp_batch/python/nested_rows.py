@@ -6,12 +6,14 @@ import polars as pl
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
+from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.text import one_line
 
 Source = str | pl.Expr | bool | int | float  # a column's name, an expression, or a constant
 
 
+@typed
 def rows_from(  # noqa: PLR0913 (the fields of a row)
     frame: Any,
     *,

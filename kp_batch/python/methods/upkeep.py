@@ -1,10 +1,10 @@
 """The upkeep of a warehouse, and exports."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kp_batch.arguments import typed
 from kp_batch.python.calls import Duration, Several, parsed
@@ -13,8 +13,6 @@ from kp_batch.text import parse_keep
 from kp_batch.warehouse.author import parse_note
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from kp_batch.exports.export import ExportResult
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.migrate import MigrateResult
@@ -33,7 +31,7 @@ class UpkeepMethods(Place):
         output: str | PathLike[str],
         *,
         format: str = "traces",  # noqa: A002 (the option's name)
-        ids: "str | PathLike[str] | Iterable[str] | pl.DataFrame | None" = None,
+        ids: Any = None,
         only_changed: str | None = None,
         min_score: float | None = None,
         domain: Several = (),
