@@ -13,7 +13,6 @@ from pathlib import Path
 
 import duckdb
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.duck import SQL, read_parquet, statement
@@ -135,15 +134,13 @@ def export(warehouse: Path, options: ExportOptions, *files: Path, ending: str) -
         _stage(chosen, choice.count, read, rows_of, writer)
         create_view(connection, "main", "read", read_parquet(read))
         kept = keep_best(warehouse, connection, staging, options, chosen)
-        parts = [statement("exported")]
+        parts, training = [statement("exported")], None
         if options.split:
-            split_exported(connection, options, chosen)
+            training = split_exported(connection, options, chosen)
             rest = statement("(FROM exported ANTI JOIN training USING (trace_id))")
             parts = [statement("training"), rest]
-        written = [
+        for part, file in zip(parts, files, strict=False):  # the last file may be for ids
             _write(connection, part, writer, file, best_first=options.best_first)
-            for part, file in zip(parts, files, strict=False)
-        ]
         comparison = None
         if earlier is not None:
             comparison = compare_exports(warehouse, connection, chosen, earlier)
@@ -163,7 +160,7 @@ def export(warehouse: Path, options: ExportOptions, *files: Path, ending: str) -
         dropped_by_per=kept.distinct - kept.per,
         dropped_by_top=kept.per - kept.top,
         conditions=choice.left_out,
-        training=written[0] if options.split else None,
+        training=training,
         ids_without_score=choice.unscored_ids,
         deleted=len(choice.unscored) if options.deleted else None,
         comparison=comparison,
@@ -197,24 +194,15 @@ def _write(
     path: Path,
     *,
     best_first: bool,
-) -> int:
-    """Write some rows to a file, and return how many."""
+) -> None:
+    """Write some rows to a file."""
     rows = statement("(FROM read SEMI JOIN $part AS part USING (trace_id))", part=part)
     if best_first:
         query = statement("FROM $rows ORDER BY score DESC, trace_id", rows=rows)
     else:
         query = statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
-    count = 0
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal count
-        for batch in connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE):
-            count += batch.num_rows
-            yield batch
-
     with path.open("wb") as file:
-        writer.write(batches(), file)
-    return count
+        writer.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
 
 
 def _is_private(trace: Trace) -> bool:

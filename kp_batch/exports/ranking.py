@@ -154,8 +154,8 @@ def best_per(
 
 def split_exported(
     connection: duckdb.DuckDBPyConnection, options: ExportOptions, chosen: Path
-) -> None:
-    """Create the table training: about the share `split` of the table exported.
+) -> int:
+    """Create the table training, about the share `split` of the table exported, and count it.
 
     By objective, the objective's hash decides: all attempts at a task are on one side, and stay
     there when traces come or go. By time, these are the oldest traces, at most the share of all;
@@ -184,3 +184,4 @@ def split_exported(
             share=share,
         )
     connection.execute(statement("CREATE TEMP TABLE training AS $training", training=training))
+    return _count(connection, statement("training"))

@@ -16,8 +16,8 @@ from kp_batch.vectors import Float64s, Int64s
 # Each fold's weights are fitted to labels that others share, so results of folds vary more than
 # resamples of them show. Nadeau and Bengio (2003) correct the variance by `1 + folds * tested /
 # fitted`; this is its root.
-_AT_ONCE = 1_000_000  # counts of labels, 8 MB
 _SHARED_FITS = (1 + FOLDS / (FOLDS - 1)) ** 0.5
+_AT_ONCE = 1_000_000  # counts of labels, 8 MB
 
 
 class Estimate(NamedTuple):

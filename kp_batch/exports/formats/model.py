@@ -56,9 +56,8 @@ class ChosenTrace(NamedTuple):
 @lru_cache
 def _scoring_id(encoder: str, cache: str, group: str | None, profile: str, facts: int) -> str:
     keys = sorted(json.loads(group)) if group else []
-    return hashlib.sha256(json.dumps([encoder, cache, keys, profile, facts]).encode()).hexdigest()[
-        :16
-    ]
+    values = json.dumps([encoder, cache, keys, profile, facts])
+    return hashlib.sha256(values.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
