@@ -47,8 +47,8 @@ def read_earlier(path: Path | None) -> pl.DataFrame | None:
     """
     try:
         return earlier_scores(path) if path else None
-    except ValueError as error:
-        raise KpBatchError(f"nothing can be compared: {error}; name an earlier export") from error
+    except KpBatchError as error:
+        raise KpBatchError(f"nothing can be compared: {error}") from error
 
 
 def compare_exports(

@@ -1,46 +1,46 @@
 """Read ids of traces from a file or a frame, and the scores that an earlier export has."""
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from os import PathLike, fsdecode
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 import polars as pl
 from polars.exceptions import PolarsError
 
-from kp_batch.bounds import TooLargeError, lines_of, loads
+from kp_batch.errors import KpBatchError
 from kp_batch.files import read_named
+from kp_batch.table_files import is_table, named_columns, read_table
 from kp_batch.text import one_line, printable
 
-_NAMES = ("trace_id", "id")  # the first one counts
-_OF_SCORES = {"traceId", "run_id"}  # in exports of scores, whose ids are others
-_EARLIER = pl.Schema({"trace_id": pl.String(), "score": pl.Float64()})
+_IDS = ("trace_id", "id")  # the first one counts
+_SCORES = ("score", "metadata.quality_score")  # likewise
+_OF_SCORES = ("traceId", "feedback_source")  # in exports of scores, whose ids are others
+_NAMES = (*_IDS, *_SCORES, *_OF_SCORES)
 
 
 def read_ids(ids: object) -> tuple[str, ...]:
     """Return distinct ids of traces, in order.
 
     Args:
-        ids: the name of a file: with one id a line, or a table that ends with .parquet, .csv or
-            .jsonl; or a frame; or ids. A table or frame has the column trace_id, or id.
+        ids: the name of a file, which is a table (see `read_table`) or has an id in each line; or a
+            frame; or ids. A table or frame has the column trace_id, or id.
 
     Raises:
-        ValueError: there are no ids, or they cannot be read.
+        KpBatchError: there are no ids, or they cannot be read.
     """
     if isinstance(ids, (str, PathLike)):
         path = Path(fsdecode(ids))
-        is_table = path.suffix.lower() in _TABLES
-        found = earlier_scores(path)["trace_id"].to_list() if is_table else _lines(path)
+        found = earlier_scores(path)["trace_id"].to_list() if is_table(path) else _lines(path)
     elif hasattr(ids, "__arrow_c_stream__"):
-        found = _ids_of(pl.DataFrame(cast("Any", ids))).to_list()
+        rows = named_columns(pl.DataFrame(cast("Any", ids)).lazy(), _NAMES)
+        found = _scores_in(rows, "the frame")["trace_id"].to_list()
     elif isinstance(ids, Iterable):
         found = [*cast("Iterable[Any]", ids)]
     else:
-        raise ValueError(f"give a file, a frame or ids, got {ids!r}")
+        raise KpBatchError(f"give a file, a frame or ids, got {ids!r}")
     if not found or not all(isinstance(each, str) and each for each in found):
-        raise ValueError("there are no ids in it, or some are no texts; give ids of traces")
+        raise KpBatchError("there are no ids in it, or some are no texts; give ids of traces")
     return tuple(dict.fromkeys(found))
 
 
@@ -48,7 +48,8 @@ def _lines(path: Path) -> list[str]:
     try:
         lines = read_named(path).split("\n")
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        reason = getattr(error, "strerror", None) or one_line(str(error))
+        raise KpBatchError(f"{printable(str(path))} cannot be read: {reason}; fix it") from error
     return [stripped for line in lines if (stripped := line.strip())]
 
 
@@ -59,75 +60,34 @@ def earlier_scores(path: Path) -> pl.DataFrame:
     number. A later row of the same id replaces an earlier one.
 
     Args:
-        path: the file: Parquet, CSV or JSON lines.
+        path: the file; see `read_table`.
 
     Raises:
-        ValueError: it cannot be read, has no column trace_id or id, or has the ids of scores.
+        KpBatchError: it cannot be read, or a row lacks a trace_id and an id, or has the id of a
+            score.
     """
-    read = _TABLES.get(path.suffix.lower())
-    if read is None:
-        raise ValueError(f"{printable(str(path))} does not end with {' or '.join(_TABLES)}")
-    try:
-        return read(path).unique("trace_id", keep="last", maintain_order=True)
-    except (OSError, PolarsError, ValueError, TooLargeError) as error:
-        raise _unreadable(path, error) from error
+    rows = _scores_in(read_table(path, _NAMES), printable(str(path)))
+    return rows.unique("trace_id", keep="last", maintain_order=True)
 
 
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    reason = getattr(error, "strerror", None) or one_line(str(error))
-    return ValueError(f"{printable(str(path))} cannot be read: {reason}")
-
-
-def _of_frame(read: Callable[[Path], pl.DataFrame]) -> Callable[[Path], pl.DataFrame]:
-    def scores(path: Path) -> pl.DataFrame:
-        rows = read(path)
-        score, metadata = pl.lit(None), rows.schema.get("metadata")
-        if "score" in rows.columns:
-            score = pl.col("score")
-        elif isinstance(metadata, pl.Struct) and "quality_score" in metadata.to_schema():
-            score = pl.col("metadata").struct.field("quality_score")
-        return rows.select(_ids_of(rows), score.cast(pl.Float64, strict=False).alias("score"))
-
-    return scores
-
-
-def _ids_of(rows: pl.DataFrame) -> pl.Series:
-    name = next((name for name in _NAMES if name in rows.columns), None)
-    if name is None:
-        raise ValueError("there is no column trace_id or id; name one so")
-    return rows[name].cast(pl.String).alias("trace_id")
-
-
-def _of_lines(path: Path) -> pl.DataFrame:
-    with path.open("rb") as file:
-        rows = [
-            _id_and_score(line, number)
-            for number, line in enumerate(lines_of(file), 1)
-            if line.strip()
-        ]
-    return pl.DataFrame(rows, _EARLIER, orient="row")
-
-
-def _id_and_score(line: bytes, number: int) -> tuple[str, float | None]:
-    row = loads(line)
-    values: Mapping[str, Any] = row if isinstance(row, dict) else {}
-    name = next((values[name] for name in _NAMES if values.get(name)), None)
-    if name is None or not _OF_SCORES.isdisjoint(values):
-        raise ValueError(
-            f"line {number:,} has no trace_id or id of a trace; give an export of traces, messages "
-            "or csv"
+def _scores_in(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return trace_id and score of each row of a table with this name."""
+    if any(rows[column].count() for column in _OF_SCORES):
+        raise KpBatchError(
+            f"{name} has ids of scores, not of traces; give an export of traces, messages or csv"
         )
-    metadata = values.get("metadata")
-    within = metadata.get("quality_score") if isinstance(metadata, dict) else None
-    score = values.get("score", within)
-    is_number = isinstance(score, float) or (type(score) is int and 0 <= score <= 1)
-    return str(name), score if is_number else None
-
-
-_TABLES: Mapping[str, Callable[[Path], pl.DataFrame]] = MappingProxyType(
-    {
-        ".parquet": _of_frame(pl.read_parquet),
-        ".csv": _of_frame(partial(pl.read_csv, infer_schema=False)),
-        ".jsonl": _of_lines,
-    }
-)
+    try:
+        scores = rows.select(
+            pl.coalesce(pl.col(_IDS).cast(pl.String)).alias("trace_id"),
+            pl.coalesce(pl.col(_SCORES).cast(pl.Float64, strict=False)).alias("score"),
+        )
+    except PolarsError as error:
+        reason = one_line(str(error))
+        raise KpBatchError(f"{name} cannot be used: {reason}; give trace_id as text") from error
+    missing = (scores["trace_id"].fill_null("") == "").arg_true()
+    if missing.len():
+        raise KpBatchError(
+            f"{name} has no trace_id or id in row {missing[0] + 1:,}; "
+            "give an export of traces, messages or csv, or name a column so"
+        )
+    return scores

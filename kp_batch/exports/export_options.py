@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from kp_batch.duck import literal, statement
+from kp_batch.errors import KpBatchError
 from kp_batch.settings import ONE_OR_MORE, Metavar, SettingsModel
 from kp_batch.text import count_of, one_line
 
@@ -52,7 +53,10 @@ Day = Annotated[str | None, BeforeValidator(_parse_day), Metavar("DATE")]
 def _read_ids(value: Any) -> Any:
     from kp_batch.exports.earlier import read_ids  # and Polars, which takes long to import
 
-    return None if value is None else read_ids(value)
+    try:
+        return None if value is None else read_ids(value)
+    except KpBatchError as error:  # pydantic adds the option's name to a ValueError
+        raise ValueError(str(error)) from error
 
 
 class ExportOptions(SettingsModel):

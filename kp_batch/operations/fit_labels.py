@@ -1,6 +1,5 @@
 """Labels of traces: read from a file or a frame, and what keeps one from being used."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, cast
 import polars as pl
 
 from kp_batch.errors import KpBatchError
-from kp_batch.files import is_named_pipe, read_named
+from kp_batch.table_files import read_table, text_columns
 from kp_batch.text import one_line, printable, shortened, ten_of
 
 _YES, _NO = ("yes", "true"), ("no", "false")
@@ -45,7 +44,7 @@ def read_labels(source: Any) -> pl.DataFrame:
     is_file = isinstance(source, (str, PathLike))
     name = printable(str(source)) if is_file else "labels"
     try:
-        table = _read_file(Path(source), name) if is_file else _frame(source)
+        table = read_table(Path(source)) if is_file else _frame(source)
         return _labels_of(table, name)
     except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
         reason = shortened(one_line(str(error)), 200)
@@ -114,38 +113,6 @@ def _check_one_kind(name: str, texts: pl.Series, labels: pl.Series) -> None:
         )
 
 
-def _read_file(path: Path, name: str) -> pl.DataFrame:
-    readers = {
-        ".csv": lambda: pl.read_csv(path, infer_schema=False),
-        ".parquet": lambda: pl.read_parquet(path, glob=False),
-        ".jsonl": lambda: _frame(_lines(read_named(path), name)),
-    }
-    readers[".ndjson"] = readers[".jsonl"]
-    if (ending := path.suffix.lower()) not in readers:
-        raise KpBatchError(f"{name} does not end with {', '.join(readers)}; name such a file")
-    try:
-        if path.is_dir() or not path.exists() or is_named_pipe(path):
-            kind = "a folder" if path.is_dir() else "a pipe" if path.exists() else "missing"
-            raise KpBatchError(f"{name} is {kind}; name a file of labels")
-        return readers[ending]()
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        reason = getattr(error, "strerror", None) or one_line(str(error))
-        raise KpBatchError(f"{name} cannot be read: {shortened(reason, 200)}; fix it") from error
-
-
-def _lines(text: str, name: str) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise KpBatchError(f"{name} has no JSON in line {number:,}: {error}; fix it") from error
-        if not isinstance(row, dict):
-            raise KpBatchError(f"{name} has no JSON object in line {number:,}; fix it")
-        yield cast("dict[str, Any]", row)
-
-
 def _frame(source: Any) -> pl.DataFrame:
     """Make a frame of another kind of frame, or of mappings, whose values may have any types."""
     if isinstance(source, (pl.DataFrame, pl.LazyFrame)):
@@ -157,15 +124,7 @@ def _frame(source: Any) -> pl.DataFrame:
     rows = [*cast("Iterable[Any]", source)]
     if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
         raise KpBatchError(f"labels contains a value of type {type(odd).__name__}; {_SOURCES}")
-    names = dict.fromkeys(name for row in rows for name in row)
-    texts = {name: [_text(row.get(name)) for row in rows] for name in names}
-    return pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String))
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return text_columns(rows)
 
 
 def with_known(labels: pl.DataFrame, known: pl.Series) -> pl.DataFrame:

@@ -140,8 +140,10 @@ def test_ids_are_a_file_a_table_a_frame_or_texts(nights: Nights, tmp_path: Path)
     frame.write_parquet(tmp_path / "ids.parquet")
     frame.write_csv(tmp_path / "ids.csv")
     frame.rename({"trace_id": "id"}).write_ndjson(tmp_path / "ids.jsonl")
+    frame.rename({"trace_id": "id"}).write_ndjson(tmp_path / "ids.ndjson")
     (tmp_path / "ids.txt").write_bytes(b"\xef\xbb\xbft2 \r\nt0\n\nunknown")
-    tables = [tmp_path / f"ids.{ending}" for ending in ("parquet", "csv", "jsonl", "txt")]
+    endings = ("parquet", "csv", "jsonl", "ndjson", "txt")
+    tables = [tmp_path / f"ids.{ending}" for ending in endings]
     kinds = [*tables, frame, frame.to_arrow(), frame.to_pandas(), ["t2", "t0", "unknown"]]
     for each in kinds:
         result = nights.export(tmp_path / "a.jsonl", ids=each)
@@ -163,8 +165,10 @@ def test_ids_are_a_file_a_table_a_frame_or_texts(nights: Nights, tmp_path: Path)
         ([["t0"]], "some are no texts"),
         (5, "give a file, a frame or ids, got 5"),
         ("missing.txt", "missing.txt cannot be read: No such file"),
-        ("missing.parquet", "missing.parquet cannot be read: No such file"),
-        (pl.DataFrame({"name": ["t0"]}), "there is no column trace_id or id"),
+        ("missing.parquet", "missing.parquet is missing; name a file"),
+        (pl.DataFrame({"name": ["t0"]}), "the frame has no trace_id or id in row 1; give"),
+        (pl.DataFrame({"id": ["t0", "", None]}), "the frame has no trace_id or id in row 2; give"),
+        (pl.DataFrame({"id": [["t0"]]}), "the frame cannot be used: .*; give trace_id as text"),
     ],
 )
 def test_ids_that_cannot_be_read_are_refused(
@@ -189,7 +193,8 @@ def test_a_damaged_table_of_ids_is_refused(nights: Nights, tmp_path: Path) -> No
         "b.jsonl": b"{",
         "c.parquet": b"PAR1",
         "d.jsonl": b'{"id": "t0", "more": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
-        "scores.jsonl": b'{"id": "5f1f", "traceId": "t0"}\n',
+        "langfuse.jsonl": b'{"id": "5f1f", "traceId": "t0"}\n',
+        "langsmith.jsonl": b'{"id": "5f1f", "trace_id": "t0", "feedback_source": {}}\n',
     }
     for name, content in tables.items():
         path = tmp_path / name
