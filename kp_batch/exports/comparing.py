@@ -11,8 +11,6 @@ import polars as pl
 
 from kp_batch.columns import Rows
 from kp_batch.duck import frame_of
-from kp_batch.errors import KpBatchError
-from kp_batch.exports.earlier import earlier_scores
 from kp_batch.html import Displayed
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.facts import id_hash
@@ -39,18 +37,6 @@ class ExportComparison(Displayed):
     changes: ExportChanges  # the first 100 of each, by id
 
 
-def read_earlier(path: Path | None) -> pl.DataFrame | None:
-    """Return the traces of an earlier export with their scores; None if there is none.
-
-    Raises:
-        KpBatchError: it cannot be read, or has no ids of traces.
-    """
-    try:
-        return earlier_scores(path) if path else None
-    except KpBatchError as error:
-        raise KpBatchError(f"nothing can be compared: {error}") from error
-
-
 def compare_exports(
     warehouse: Path, connection: duckdb.DuckDBPyConnection, chosen: Path, earlier: pl.DataFrame
 ) -> ExportComparison:
@@ -65,7 +51,7 @@ def compare_exports(
         warehouse: the folder of the tables.
         connection: has the view read of the traces that can be written, and the table exported.
         chosen: the file of `choose`.
-        earlier: what `read_earlier` returns.
+        earlier: what `earlier_scores` returns.
     """
     snapshot = published(warehouse)
     scores = snapshot.scan("scores").select("trace_id", "created_at", now="score")

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from kp_batch.duck import SQL, read_parquet, statement
 from kp_batch.errors import KpBatchError, Unread
 from kp_batch.exports.choosing import choose, chosen_traces
-from kp_batch.exports.comparing import ExportComparison, compare_exports, read_earlier
+from kp_batch.exports.comparing import ExportComparison, compare_exports
+from kp_batch.exports.earlier import earlier_scores
 from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats import writer_of
 from kp_batch.exports.formats.model import ChosenTrace, ExportFormat, FileWriter, Row
@@ -125,7 +126,7 @@ def export(warehouse: Path, options: ExportOptions, *files: Path, ending: str) -
             `only_changed` were removed.
     """
     form, writer = writer_of(options.format, ending)
-    earlier = read_earlier(options.compare_with)
+    earlier = earlier_scores(options.compare_with) if options.compare_with else None
     forgotten = _forgotten_lists(warehouse)
     with Staging.temporary() as staging, staging.connect() as connection:
         chosen, read = (staging.folder / f"{name}.parquet" for name in ("chosen", "read"))
