@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
@@ -24,6 +25,7 @@ from tests.support.processes.buckets import Machine
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 NIGHTS = 6
+PAUSE_S = 0.1  # between attempts; nights wait 20 s, and another may then always be first
 PUBLISHER = """
 import sys
 from pathlib import Path
@@ -40,9 +42,9 @@ def night(machine: Machine, archive: Path, name: str, keep: str | None = None) -
         while True:
             try:
                 warehouse = kp.Warehouse(machine.url)
-                return warehouse.run(archive, embedder="hashing", keep=keep, wait="2m")
+                return warehouse.run(archive, embedder="hashing", keep=keep)
             except BusyError:
-                pass
+                time.sleep(PAUSE_S)
 
 
 def publish_until_told(machine: Machine, archive: Path) -> None:
@@ -57,6 +59,7 @@ def publish_until_told(machine: Machine, archive: Path) -> None:
             return
         night(machine, archive, f"other-{number}")
         print(number, flush=True)  # noqa: T201 (read by the test)
+        time.sleep(3 * PAUSE_S)
 
 
 @contextmanager
