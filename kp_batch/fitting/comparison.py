@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as students_t
 
-from kp_batch.fitting.order import Ranked, is_binary
+from kp_batch.fitting.order import Ranked
 from kp_batch.fitting.resampling import draw_tasks, effective_tasks, reach
 from kp_batch.fitting.sample import FOLDS, Sample
 from kp_batch.fitting.scoring import scores_of
@@ -83,7 +83,8 @@ class Resampled:
     def _orders(self, columns: Sequence[Float64s], parts: Int64s | None) -> Float64s:
         sample, size = self.sample, max(_AT_ONCE // len(self.sample.labels), 1)
         parts = np.zeros_like(sample.tasks) if parts is None else parts
-        ranked, found = Ranked.of(columns, sample.labels, parts), list[Float64s]()
+        ranked = Ranked.of(columns, sample.labels, parts, is_binary=sample.is_binary)
+        found: list[Float64s] = []
         for first in range(0, self.drawn.shape[1], size):
             counts = self.drawn[:, first : first + size][sample.tasks] * sample.counts[:, None]
             found.append(ranked.orders(counts))
@@ -91,7 +92,7 @@ class Resampled:
 
     def _estimate(self, values: Float64s, more: float = 1.0) -> Estimate:
         value, half = float(values[0]), more * self._reach(values)
-        least = 0.0 if is_binary(self.sample.labels) else -1.0
+        least = 0.0 if self.sample.is_binary else -1.0
         return Estimate(value, max(value - half, least), min(value + half, 1.0))
 
     def _reach(self, values: Float64s) -> float:

@@ -8,7 +8,6 @@ import numpy as np
 from kp_batch.fitting.comparison import Order, Resampled
 from kp_batch.fitting.identify import pulls_of, unidentifiable
 from kp_batch.fitting.optimum import Problem, optimum, weights_of
-from kp_batch.fitting.order import is_binary
 from kp_batch.fitting.pairs import LabelPairs, draw_pairs, strata_of
 from kp_batch.fitting.resampling import effective_tasks
 from kp_batch.fitting.sample import Sample, Split, split_in_time
@@ -72,7 +71,7 @@ class HeldOut(NamedTuple):
             weights = fitted_weights(sample.take(split.fitted), prior, random)
             own = scores_of(sample.traces, weights)
             fitted[split.tested] = own[split.tested]
-            if is_binary(sample.labels):
+            if sample.is_binary:
                 for each, scores in zip(passes, (published, own), strict=True):
                     known = (scores, sample.labels, sample.counts)
                     best = best_threshold(*(values[split.fitted] for values in known))
@@ -84,7 +83,7 @@ class HeldOut(NamedTuple):
 
         None if labels are numbers.
         """
-        if not is_binary(sample.labels):
+        if not sample.is_binary:
             return None
         known = (sample.labels, sample.counts)
         columns = (scores_of(sample.traces, sample.published), fitted)

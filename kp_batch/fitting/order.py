@@ -39,11 +39,6 @@ class Ranking(NamedTuple):
         return ((until - sizes / 2) / np.maximum(until[-1], 1e-300))[self.runs]
 
 
-def is_binary(labels: Float64s) -> bool:
-    """Whether all labels are 0 or 1."""
-    return bool(np.isin(labels, (0, 1)).all())
-
-
 class _Part(NamedTuple):
     """Rows that are compared with each other."""
 
@@ -60,13 +55,16 @@ class Ranked(NamedTuple):
     is_binary: bool
 
     @classmethod
-    def of(cls, columns: Sequence[Float64s], labels: Float64s, parts: Int64s) -> "Ranked":
+    def of(
+        cls, columns: Sequence[Float64s], labels: Float64s, parts: Int64s, *, is_binary: bool
+    ) -> "Ranked":
         """Rank columns and labels within each part.
 
         Args:
             columns: k columns of n values.
             labels: n numbers.
             parts: the part of each row.
+            is_binary: whether labels are yes (1) or no (0), so that orders are AUCs.
         """
         each = (np.flatnonzero(parts == part) for part in np.unique(parts))
         ranked = [
@@ -78,13 +76,14 @@ class Ranked(NamedTuple):
             )
             for rows in each
         ]
-        return cls(ranked, is_binary(labels))
+        return cls(ranked, is_binary)
 
     def orders(self, counts: Float64s) -> Float64s:
         """Return how well each column orders the labels, in each resample.
 
-        AUC: the share of pairs, one labelled 1 and one 0, in which the first is higher, ties half.
-        It is Spearman's correlation if other labels occur. Only rows of one part are compared.
+        If they are yes or no, it is the AUC: the share of pairs, one yes and one no, in which the
+        yes is higher, ties half. Otherwise it is Spearman's correlation. Only rows of one part are
+        compared.
 
         Args:
             counts: how often each row counts, (n, resamples).

@@ -21,6 +21,7 @@ class Sample(NamedTuple):
     counts: Float64s  # (n,), how much each label counts, above 0
     tasks: Int64s  # (n,), from 0 without gaps
     times: Int64s  # (n,), in microseconds
+    is_binary: bool  # whether labels are yes (1) or no (0), also where all of these are 0 or 1
 
     def take(self, rows: Int64s | Bools) -> "Sample":
         """Return some of the traces."""
@@ -32,6 +33,7 @@ class Sample(NamedTuple):
             self.counts[rows],
             tasks.astype(np.int64),
             self.times[rows],
+            self.is_binary,
         )
 
 

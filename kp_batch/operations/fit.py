@@ -1,11 +1,12 @@
 """Fit the weights of profiles to labels, and test them on labels held out."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -13,12 +14,19 @@ from kp_batch.duck import sql
 from kp_batch.errors import KpBatchError
 from kp_batch.exports.output import check_output
 from kp_batch.files import atomic_write
-from kp_batch.fitting.order import is_binary
 from kp_batch.fitting.suggestion import rank_ranges
 from kp_batch.log import warn
 from kp_batch.operations.fit_groups import Group, fit_groups, group_rows, traces_of, weights_of
 from kp_batch.operations.fit_labels import read_labels, unused, with_known
-from kp_batch.operations.fit_profiles import check_begin, profiles_text, reused_share, with_fitted
+from kp_batch.operations.fit_profiles import (
+    check_begin,
+    joined_sketch,
+    profiles_text,
+    reused_share,
+    sketch_in,
+    sketch_of,
+    with_fitted,
+)
 from kp_batch.operations.fit_result import (
     BestThresholds,
     FittedGroups,
@@ -38,7 +46,7 @@ from kp_batch.operations.fit_rows import (
     weight_rows,
 )
 from kp_batch.runs.run import last_config, nothing_scored
-from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile, load_profiles
+from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, load_profiles
 from kp_batch.text import count_of, in_utc, printable, ten_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
@@ -92,10 +100,12 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
     with open_published(warehouse) as snapshot:
         create_macros(snapshot.connection, *_MACROS)
         rows, read = _labelled(snapshot, read)
-        published = _published(snapshot, versions)
-        domains = rows["task_domain"].unique().to_list()
-        taken = (published[domain].name for domain in domains)
-        check_begin(versions, {*domains, *taken}, options.begin)
+        newest, domains = _newest_and_domains(snapshot)
+        current = versions.at(newest)
+        published = {name: current.get(name, current[DEFAULT]) for name in [*domains, DEFAULT]}
+        labelled = rows["task_domain"].unique().to_list()
+        taken = (published[domain].name for domain in labelled)
+        check_begin(versions, {*labelled, *taken}, options.begin, newest)
         groups = fit_groups(rows, published)
         thresholds = [*_thresholds(snapshot, groups)]
         suggestions = _suggestions(snapshot, groups, rows, options.suggest)
@@ -104,14 +114,14 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
         for group in groups[1:]
         if group.fit and group.decision == "change"
     }
-    measure: Measure = "AUC" if is_binary(rows["label"].to_numpy()) else "Spearman"
-    reused, reused_in = _reused(options, versions, rows["trace_id"])
+    measure: Measure = "AUC" if groups[0].is_binary else "Spearman"
+    earlier = _fitted_earlier(options, versions)
     result = WeightFit(
         measure=measure,
         labels=rows.height,
         unused=UnusedLabels.of(unused(read)),
-        reused=reused,
-        reused_in=reused_in,
+        reused=reused_share(earlier.sketch, rows["trace_id"]) if earlier else None,
+        reused_in=str(earlier.file) if earlier else None,
         groups=FittedGroups.of(group_rows(groups)),
         weights=WeightRows.of(weight_rows(groups)),
         orders=LabelOrders.of(order_rows(groups)),
@@ -119,13 +129,15 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
         leaks=Leaks.of(leak_rows(groups)),
         suggestions=Suggestions.of(suggestions),
         conclusion=conclusion_of(groups, measure),
-        profiles=with_fitted(versions, fitted, options.begin).as_json(),
+        profiles=with_fitted(versions, fitted, options.begin, newest).as_json(),
         changed=tuple(fitted),
         output=str(options.output) if options.output else None,
         next_step=_next_step(options.output, warehouse) if fitted else None,
     )
     if options.output:
-        _write(options.output, result, options.begin, rows["trace_id"])
+        fitted_to = sketch_of(rows["trace_id"]) if fitted else []
+        before = earlier.sketch if earlier else []
+        _write(options.output, result, options.begin, joined_sketch(before, fitted_to))
     return result
 
 
@@ -181,15 +193,11 @@ def _refuse(snapshot: OpenSnapshot, rows: pl.DataFrame, read: pl.DataFrame) -> N
     )
 
 
-def _published(snapshot: OpenSnapshot, versions: ProfileVersions) -> dict[str, WeightProfile]:
-    """Return the newest weights of each domain, and of `default`."""
-    newest = _newest(versions)
-    domains = snapshot.ask("SELECT DISTINCT task_domain FROM published.scores").to_series()
-    return {domain: newest.get(domain, newest[DEFAULT]) for domain in [*domains, DEFAULT]}
-
-
-def _newest(versions: ProfileVersions) -> dict[str, WeightProfile]:
-    return {name: each[-1].profile for name, each in versions.versions.items()}
+def _newest_and_domains(snapshot: OpenSnapshot) -> tuple[datetime, list[str]]:
+    """Return the time of the newest trace, and the domains of all."""
+    query = "SELECT max(created_at), list(DISTINCT task_domain) FROM published.scores"
+    [(newest, domains)] = snapshot.ask(query).rows()
+    return in_utc(newest), domains
 
 
 def _thresholds(snapshot: OpenSnapshot, groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
@@ -215,7 +223,6 @@ def _counts(
     snapshot: OpenSnapshot, group: Group, fitted: Sequence[float], thresholds: Sequence[float]
 ) -> dict[str, int]:
     """Count the traces of a group's domains, and those at the thresholds of both weights."""
-    domains = group.published if group.task_domain is None else group.rows["task_domain"].unique()
     rows = [
         {
             "task_domain": domain,
@@ -224,7 +231,7 @@ def _counts(
             "published_threshold": thresholds[0],
             "fitted_threshold": thresholds[1],
         }
-        for domain in domains
+        for domain in group.domains
     ]
     [counts] = snapshot.ask(sql(__name__, "fit_counts.sql"), weights=pl.DataFrame(rows)).to_dicts()
     return counts
@@ -255,20 +262,26 @@ def _suggestions(
     return unsure.unique("objective_hash", keep="first", maintain_order=True).head(most).to_dicts()
 
 
-def _reused(
-    options: FitOptions, versions: ProfileVersions, trace_ids: pl.Series
-) -> tuple[float | None, str | None]:
-    """Return the share of labels that the tested weights were fitted to, and the file of these.
+class _Earlier(NamedTuple):
+    """A file of profiles that were fitted to labels, and the sketch of these."""
+
+    file: Path
+    sketch: list[str]
+
+
+def _fitted_earlier(options: FitOptions, versions: ProfileVersions) -> _Earlier | None:
+    """Return the file with the tested weights, if these were fitted to labels.
 
     It is the file to compare with, or the one to be written if it has the published weights.
     """
     file = options.profiles or options.output
-    share = reused_share(file, trace_ids) if file else None
-    if file is None or share is None:
-        return None, None
-    if not options.profiles and _newest(load_profiles(file)) != _newest(versions):
-        return None, None
-    return share, str(file)
+    if not file:
+        return None
+    with suppress(KpBatchError, OSError, ValueError):  # there is none yet, or it is another one
+        if options.profiles or load_profiles(file) == versions:
+            sketch = sketch_in(file)
+            return _Earlier(file, sketch) if sketch else None
+    return None
 
 
 def _next_step(output: Path | None, warehouse: Path) -> str:
@@ -277,7 +290,7 @@ def _next_step(output: Path | None, warehouse: Path) -> str:
     return f"{before}kp-batch run --preview --profiles {file} --warehouse {quote(shown(warehouse))}"
 
 
-def _write(output: Path, result: WeightFit, begin: datetime | None, trace_ids: pl.Series) -> None:
+def _write(output: Path, result: WeightFit, begin: datetime | None, sketch: Sequence[str]) -> None:
     evidence = {row["task_domain"]: [*_evidence(result, row)] for row in result.groups}
     about = [
         f"Profiles of kp-batch fit, {datetime.now(UTC):%Y-%m-%d}. {result.conclusion}",
@@ -285,8 +298,7 @@ def _write(output: Path, result: WeightFit, begin: datetime | None, trace_ids: p
         + (f"from {in_utc(begin).isoformat()}" if begin else "at all times"),
         f"next: {result.next_step}" if result.next_step else "nothing to do: no weights changed",
     ]
-    fitted_to = trace_ids if result.changed else ()
-    text = profiles_text(result.profiles, evidence, about, fitted_to)
+    text = profiles_text(result.profiles, evidence, about, sketch)
     with atomic_write(output) as written:
         written.write_text(text, "utf-8")
 

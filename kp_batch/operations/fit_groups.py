@@ -1,7 +1,7 @@
 """The labels of each domain, their fits, and which of these have evidence for other weights."""
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -12,7 +12,7 @@ import polars as pl
 
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.fitting.fit import Fit, fit
-from kp_batch.fitting.order import Ranked, is_binary
+from kp_batch.fitting.order import Ranked
 from kp_batch.fitting.resampling import effective_tasks
 from kp_batch.fitting.sample import Sample
 from kp_batch.fitting.scoring import ScoreInputs
@@ -23,7 +23,6 @@ from kp_batch.vectors import Float64s
 MIN_TASKS = 20  # fewer, counted by weight, say nothing
 WIDEST = 0.4  # of an interval; with a wider one, labels are too few
 EVIDENT = 0.05  # below it, an adjusted p-value is evidence
-MOST_DOMAINS = 50  # that are fitted: those with the most labels
 _LEAK = 0.99, 0.98  # the AUC, or the correlation, from which a column alone says what labels do
 # What a score is made of, and an earlier score.
 _LEAKING = ("score", *DIMENSIONS, "success", "confidence", "recorded_score")
@@ -49,6 +48,8 @@ class Group:
     task_domain: str | None  # null: all
     rows: pl.DataFrame  # of fit_labelled.sql
     published: Mapping[str, WeightProfile]  # the weights of each domain
+    domains: frozenset[str]  # those that take its weights, also without labels
+    is_binary: bool  # whether all labels, also of other groups, are yes (1) or no (0)
     fit: Fit | None = None  # None: too few labels
     p_value: float = 1.0  # adjusted, of a better order of held-out labels; see `Fit`
 
@@ -70,6 +71,7 @@ class Group:
             self.rows["weight"].to_numpy(),
             tasks.to_numpy(),
             self.rows["created_us"].to_numpy(),
+            self.is_binary,
         )
 
     @property
@@ -132,12 +134,13 @@ class Group:
             labels = rows["label"].to_numpy()
             if rows.height < MIN_TASKS:
                 continue
-            once = np.ones((rows.height, 1))
-            ranked = Ranked.of([rows[name].to_numpy()], labels, np.zeros(rows.height, np.int64))
+            once, parts = np.ones((rows.height, 1)), np.zeros(rows.height, np.int64)
+            columns = [rows[name].to_numpy()]
+            ranked = Ranked.of(columns, labels, parts, is_binary=self.is_binary)
             order = float(ranked.orders(once).item())
             binary, number = _LEAK
-            size = max(order, 1 - order) if is_binary(labels) else abs(order)
-            if size >= (binary if is_binary(labels) else number):
+            size = max(order, 1 - order) if self.is_binary else abs(order)
+            if size >= (binary if self.is_binary else number):
                 yield name, rows.height, order
 
 
@@ -154,26 +157,28 @@ def fit_groups(rows: pl.DataFrame, published: Mapping[str, WeightProfile]) -> li
         All domains first, then each by its labels; at last `default`, if the labels have a domain
         of this name, or several that take its weights, keep them, and have no leak.
     """
-    sizes = (
-        rows["task_domain"].value_counts().sort("count", "task_domain", descending=[True, False])
-    )
-    named = [domain for domain in sizes["task_domain"] if domain != DEFAULT]
-    takes_default = {name for name in sizes["task_domain"] if published[name].name == DEFAULT}
-    groups = [Group(domain, rows.filter(task_domain=domain), published) for domain in named]
-    tests = sum(group.is_sufficient for group in groups[:MOST_DOMAINS]) + bool(takes_default)
+    is_binary = bool(rows["label"].is_in([0.0, 1.0]).all())
+
+    def labels_of(name: str | None, domains: Iterable[str]) -> Group:
+        kept = rows.filter(pl.col("task_domain").is_in([*domains]))
+        return Group(name, kept, published, frozenset(domains), is_binary)
+
+    by_labels = rows["task_domain"].value_counts()
+    ordered = by_labels.sort("count", "task_domain", descending=[True, False])["task_domain"]
+    named = [labels_of(domain, [domain]) for domain in ordered if domain != DEFAULT]
+    takes_default = {name for name in published if published[name].name == DEFAULT}
+    labelled_default = takes_default.intersection(ordered)
+    tests = sum(group.is_sufficient for group in named) + bool(labelled_default)
     with progress("fitting", len(named) + 1, "domain") as bar:
-        every = Group(None, rows, published).fitted()
+        found = [labels_of(None, published).fitted()]
         bar.add(1)
-        found: list[Group] = []
-        for place, group in enumerate(groups):
-            found.append(_adjusted(group.fitted(), tests) if place < MOST_DOMAINS else group)
+        for group in named:
+            found.append(_adjusted(group.fitted(), tests))
             bar.add(1)
     apart = {each.task_domain for each in found if each.decision in ("change", "leak")}
-    others = takes_default - apart
-    if DEFAULT in others or len(others) > 1:
-        kept = rows.filter(pl.col("task_domain").is_in([*others]))
-        found.append(_adjusted(Group(DEFAULT, kept, published).fitted(), tests))
-    return [every, *found]
+    if DEFAULT in labelled_default - apart or len(labelled_default - apart) > 1:
+        found.append(_adjusted(labels_of(DEFAULT, takes_default - apart).fitted(), tests))
+    return found
 
 
 def _adjusted(group: Group, tests: int) -> Group:

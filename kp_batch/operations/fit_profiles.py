@@ -6,9 +6,9 @@ The share of other labels that are among them is the share of their least hashes
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +23,37 @@ _SKETCH = re.compile(r"^# sketch of labels:((?: [0-9a-f]{12})+)$", re.MULTILINE)
 _PARTS = 10_000  # weights are written in these
 
 
-def sketch_of(trace_ids: Iterable[str]) -> list[str]:
-    """Return the hashes of labelled traces, ascending; a file keeps the first 64."""
+def _hashes(trace_ids: Iterable[str]) -> list[str]:
     return sorted(sha256(trace.encode()).hexdigest()[:_DIGITS] for trace in trace_ids)
 
 
-def reused_share(path: Path, trace_ids: Iterable[str]) -> float | None:
-    """Return about which share of labelled traces a file of profiles was fitted to.
+def sketch_of(trace_ids: Iterable[str]) -> list[str]:
+    """Return the least hashes of labelled traces, ascending."""
+    return _hashes(trace_ids)[:_HASHES]
 
-    None if the file does not exist, or was not made by `fit`.
+
+def joined_sketch(*sketches: Sequence[str]) -> list[str]:
+    """Return the sketch of the labels of all these sketches."""
+    return sorted({*chain(*sketches)})[:_HASHES]
+
+
+def sketch_in(path: Path) -> list[str]:
+    """Return the sketch in a file of profiles; empty if none of these was fitted.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not in UTF-8.
     """
-    with suppress(OSError, ValueError):
-        if found := _SKETCH.search(read_named(path)):
-            before = found[1].split()
-            own = sketch_of(trace_ids)
-            if len(before) == _HASHES:
-                own = [each for each in own if each <= before[-1]]
-            return sum(each in before for each in own) / len(own) if own else 0.0
-    return None
+    found = _SKETCH.search(read_named(path))
+    return found[1].split() if found else []
+
+
+def reused_share(sketch: Sequence[str], trace_ids: Iterable[str]) -> float:
+    """Return about which share of labelled traces is among those of a sketch."""
+    own = _hashes(trace_ids)
+    if len(sketch) == _HASHES:
+        own = [each for each in own if each <= sketch[-1]]
+    return sum(each in sketch for each in own) / len(own) if own else 0.0
 
 
 def rounded(weights: Sequence[float]) -> list[float]:
@@ -53,31 +66,47 @@ def rounded(weights: Sequence[float]) -> list[float]:
     return [part / _PARTS for part in whole]
 
 
-def check_begin(versions: ProfileVersions, names: Iterable[str], begin: datetime | None) -> None:
+def check_begin(
+    versions: ProfileVersions, names: Iterable[str], begin: datetime | None, newest: datetime
+) -> None:
     """Refuse a time at which fitted weights cannot begin; None: at all times.
 
+    Args:
+        versions: the weights so far.
+        names: of the profiles that may be fitted.
+        begin: the time.
+        newest: the time of the newest trace, whose weights the fitted ones replace.
+
     Raises:
-        KpBatchError: other weights of such a name begin later.
+        KpBatchError: the weights to replace begin later.
     """
+    current = versions.versions_at(newest)
     for name in sorted(names) if begin else ():
-        before = versions.versions.get(name, ())
-        if later := [each for each in before if begin and (each.valid_from or begin) > begin]:
+        replaced = current.get(name)
+        if replaced and replaced.valid_from and begin and replaced.valid_from > begin:
             raise KpBatchError(
-                f"weights of {printable(name)} begin later, from {later[-1].date}; choose a later "
+                f"weights of {printable(name)} begin later, from {replaced.date}; choose a later "
                 "--from"
             )
 
 
 def with_fitted(
-    versions: ProfileVersions, fitted: Mapping[str, Sequence[float]], begin: datetime | None
+    versions: ProfileVersions,
+    fitted: Mapping[str, Sequence[float]],
+    begin: datetime | None,
+    newest: datetime,
 ) -> ProfileVersions:
-    """Return profiles with fitted weights from a time on; None: at all times."""
+    """Return profiles with fitted weights from a time on; see `check_begin`.
+
+    Weights that begin after the newest trace stay.
+    """
     changed: dict[str, tuple[Version, ...]] = {}
     for name, weights in fitted.items():
         own = Version(begin, WeightProfile(name, *rounded(weights)))
-        before = versions.versions.get(name, ()) if begin else ()
-        kept = (each for each in before if each.valid_from != begin)
-        changed[name] = (*kept, own)
+        before = [each for each in versions.versions.get(name, ()) if each.valid_from != begin]
+        later = [each for each in before if each.valid_from and each.valid_from > (begin or newest)]
+        earlier = [each for each in before if each not in later] if begin else []
+        changed[name] = (*earlier, own, *later)
     return ProfileVersions({**versions.versions, **changed})
 
 
@@ -85,7 +114,7 @@ def profiles_text(
     profiles: Mapping[str, Any],
     evidence: Mapping[str, Iterable[str]],
     about: Iterable[str],
-    trace_ids: Iterable[str],
+    sketch: Sequence[str],
 ) -> str:
     """Return the text of a file of profiles.
 
@@ -93,10 +122,11 @@ def profiles_text(
         profiles: tables, as `ProfileVersions.as_json` returns them.
         evidence: lines about a profile, by its name.
         about: lines about all of them.
-        trace_ids: the traces to whose labels some of the weights are fitted; empty: none is.
+        sketch: of the labels that some of the weights are fitted to; empty: none is.
     """
-    sketch = " ".join(sketch_of(trace_ids)[:_HASHES])
-    lines = [*map(_comment, about), *([f"# sketch of labels: {sketch}\n"] if sketch else [])]
+    lines = [*map(_comment, about)]
+    if sketch:
+        lines.append(f"# sketch of labels: {' '.join(sketch)}\n")
     for name, tables in profiles.items():
         lines += ["\n", *map(_comment, evidence.get(name, ()))]
         lines += [text.removeprefix("\n") for text in toml_tables("profiles", {name: tables})]

@@ -14,7 +14,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def orders(columns: list[np.ndarray], labels: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    return Ranked.of(columns, labels, np.zeros(len(labels), np.int64)).orders(counts)
+    parts, is_binary = np.zeros(len(labels), np.int64), labels.max() <= 1
+    return Ranked.of(columns, labels, parts, is_binary=is_binary).orders(counts)
 
 
 @given(SEEDS, st.integers(2, 40), st.sampled_from([2, 5, 1_000]))
@@ -45,7 +46,7 @@ def test_numbers_are_ordered_as_scipy_says(seed: int, number: int, values: int) 
 def test_only_rows_of_one_part_are_compared() -> None:
     labels, scores = np.array([0.0, 1, 0, 1]), np.array([0.8, 0.9, 0.1, 0.2])
     parts = np.array([0, 0, 1, 1])
-    assert Ranked.of([scores], labels, parts).orders(np.ones((4, 1))).item() == 1
+    assert Ranked.of([scores], labels, parts, is_binary=True).orders(np.ones((4, 1))).item() == 1
     assert orders([scores], labels, np.ones((4, 1))).item() == 0.75
 
 

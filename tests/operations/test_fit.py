@@ -227,14 +227,14 @@ def test_the_file_has_all_profiles_dated_weights_and_the_evidence(
     planted_in_code(scores).write_csv(labels)
     file = tmp_path / "profiles.toml"
     to = ("--warehouse", warehouse)
-    done = invoke("fit", labels, "-o", file, "--from", "2026-08-01", *to)
+    done = invoke("fit", labels, "-o", file, "--from", "2026-03-01", *to)
     assert done.returncode == 0, done.stderr
     assert f"next: kp-batch run --preview --profiles {file} --warehouse {warehouse}" in done.stdout
     written, built_in = load_profiles(file), load_profiles()
     assert {*written.versions} == {*built_in.versions}
     old, new = written.versions["code"]
     assert [old] == [*built_in.versions["code"]]
-    assert new.date == "2026-08-01"
+    assert new.date == "2026-03-01"
     assert written.versions["finance"] == built_in.versions["finance"]
     text = file.read_text()
     assert "# 250 labels of 125 tasks: change" in text
@@ -248,6 +248,20 @@ def test_the_file_has_all_profiles_dated_weights_and_the_evidence(
     printed = json.loads(invoke("fit", labels, "-o", file, *to, "--json").stdout)
     assert printed["changed"] == ["code"]
     assert load_profiles(file).versions["code"][0].valid_from is None
+
+
+def test_labels_are_known_again_however_often_the_file_is_written(
+    tmp_path: Path, warehouse: Path, scores: pl.DataFrame
+) -> None:
+    file = tmp_path / "profiles.toml"
+    labels = planted_in_code(scores)
+    assert fit_weights(warehouse, labels, FitOptions(output=file)).reused is None
+    tested = FitOptions(profiles=file, output=file)
+    for _ in range(2):
+        result = fit_weights(warehouse, labels, tested)
+        assert (result.changed, result.reused, result.reused_in) == ((), 1, str(file))
+    file.write_bytes(b"\xff")
+    assert fit_weights(warehouse, labels, FitOptions(output=file)).reused is None
 
 
 def test_a_file_leaves_out_an_order_that_is_unknown(
@@ -265,19 +279,42 @@ def test_a_file_leaves_out_an_order_that_is_unknown(
     assert "labels of" in (tmp_path / "fitted.toml").read_text()
 
 
-def test_fitted_weights_begin_after_all_others(
+_OTHERS = "complexity = 0.4\nnovelty = 0.3\ntool_diversity = 0.2\noutcome_confidence = 0.1\n"
+
+
+def test_fitted_weights_begin_no_earlier_than_those_that_they_replace(
     tmp_path: Path, warehouse: Path, scores: pl.DataFrame
 ) -> None:
     dated = tmp_path / "dated.toml"
-    weights = "complexity = 0.4\nnovelty = 0.3\ntool_diversity = 0.2\noutcome_confidence = 0.1\n"
-    dated.write_text(f"[[profiles.code]]\nfrom = 2026-09-01\n{weights}")
-    begin = datetime(2026, 8, 1, tzinfo=UTC)
-    options = FitOptions(profiles=dated, begin=begin)
-    with pytest.raises(KpBatchError, match=r"weights of code begin later, from 2026-09-01; choose"):
+    dated.write_text(f"[[profiles.code]]\nfrom = 2026-03-01\n{_OTHERS}")
+    options = FitOptions(profiles=dated, begin=datetime(2026, 2, 28, tzinfo=UTC))
+    with pytest.raises(KpBatchError, match=r"weights of code begin later, from 2026-03-01; choose"):
         fit_weights(warehouse, planted_in_code(scores).head(12), options)  # before any fit
-    same = FitOptions(profiles=dated, begin=datetime(2026, 9, 1, tzinfo=UTC))
+    same = FitOptions(profiles=dated, begin=datetime(2026, 3, 1, tzinfo=UTC))
     result = fit_weights(warehouse, planted_in_code(scores), same)
-    assert [each.get("from") for each in result.profiles["code"]] == [None, "2026-09-01"]
+    assert [each.get("from") for each in result.profiles["code"]] == [None, "2026-03-01"]
+
+
+def test_weights_that_begin_after_the_newest_trace_are_not_compared_and_stay(
+    tmp_path: Path, warehouse: Path, scores: pl.DataFrame
+) -> None:
+    dated = tmp_path / "dated.toml"
+    dated.write_text(f"[[profiles.code]]\nfrom = 2027-01-01\n{_OTHERS}")
+    labels = planted_in_code(scores)
+    plain, result = (
+        fit_weights(warehouse, labels, FitOptions(profiles=each)) for each in (None, dated)
+    )
+    assert result.weights == plain.weights
+    assert result.orders == plain.orders
+    own, later = result.profiles["code"]
+    assert own == plain.profiles["code"]
+    assert later == load_profiles(dated).as_json()["code"][1]
+    begins = [datetime(2026, 12, 1, tzinfo=UTC), datetime(2027, 2, 1, tzinfo=UTC)]
+    dates = [
+        [each.get("from") for each in fit_weights(warehouse, labels, options).profiles["code"]]
+        for options in (FitOptions(profiles=dated, begin=begin) for begin in begins)
+    ]
+    assert dates == [[None, "2026-12-01", "2027-01-01"], [None, "2027-01-01", "2027-02-01"]]
 
 
 def test_the_output_is_no_file_of_the_warehouse(warehouse: Path, scores: pl.DataFrame) -> None:

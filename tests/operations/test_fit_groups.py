@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
+import pytest
+from scipy.stats import spearmanr
 
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.operations.fit_groups import Group, fit_groups
@@ -47,12 +49,17 @@ def rows_of(domain: str, number: int, label: Label, **columns: pl.Expr) -> pl.Da
     return rows.with_columns(**columns)
 
 
-def fitted(*rows: pl.DataFrame, own: tuple[str, ...] = ()) -> Mapping[str | None, Group]:
-    """Fit domains that take the weights of `default`, except those with their own."""
+def fitted(
+    *rows: pl.DataFrame, own: tuple[str, ...] = (), others: tuple[str, ...] = ()
+) -> Mapping[str | None, Group]:
+    """Fit domains that take the weights of `default`, except those with their own.
+
+    Others have no labels.
+    """
     every = pl.concat(rows)
     published = {
         domain: WeightProfile(domain if domain in own else DEFAULT, *_WEIGHTS)
-        for domain in [*every["task_domain"].unique(), DEFAULT]
+        for domain in [*every["task_domain"].unique(), *others, DEFAULT]
     }
     return {group.task_domain: group for group in fit_groups(every, published)}
 
@@ -76,3 +83,28 @@ def test_other_domains_do_not_hide_a_leak_in_that_of_default() -> None:
     groups = fitted(rows_of("art", 80, by_chance), rows_of(DEFAULT, 70, by_novelty))
     assert groups[DEFAULT].decision == "leak"
     assert [column for column, *_ in groups[DEFAULT].leaks] == ["novelty"]
+
+
+def test_default_stands_for_domains_without_labels_too() -> None:
+    rows = (rows_of("law", 90, by_novelty), rows_of("art", 80, by_chance))
+    groups = fitted(*rows, rows_of(DEFAULT, 70, by_chance), own=("math",), others=("math", "war"))
+    assert groups[None].domains == {"law", "art", "math", "war", DEFAULT}
+    assert groups["art"].domains == {"art"}
+    assert groups[DEFAULT].domains == {"art", "war", DEFAULT}  # law has a leak
+
+
+def test_numbers_have_one_measure_in_all_domains() -> None:
+    """Also where those of a domain are only 0 and 1."""
+    numbers = rows_of("law", 90, by_chance).with_columns(pl.col("label") * 2)
+    groups = fitted(numbers, rows_of("art", 80, by_chance))
+    found = groups["art"].fit
+    assert found is not None
+    assert found.thresholds is None
+    rows = groups["art"].rows
+    expected = [spearmanr(rows[name], rows["label"]).statistic for name in DIMENSIONS]
+    assert [each.value for each in found.alone] == pytest.approx(expected)
+
+
+def test_each_domain_is_fitted() -> None:
+    rows = [rows_of(f"domain {place:02}", 30, by_chance) for place in range(60)]
+    assert all(group.fit for group in fitted(*rows).values())

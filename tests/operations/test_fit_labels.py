@@ -5,10 +5,19 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.fit_labels import read_labels
-from kp_batch.operations.fit_profiles import profiles_text, reused_share, rounded
+from kp_batch.operations.fit_profiles import (
+    joined_sketch,
+    profiles_text,
+    reused_share,
+    rounded,
+    sketch_in,
+    sketch_of,
+)
 
 
 def write_csv(path: Path, labels: pl.DataFrame) -> Path:
@@ -87,13 +96,20 @@ def test_rounded_weights_sum_to_1(weights: list[float], expected: list[float]) -
 def test_the_share_of_reused_labels_is_estimated(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     before = [f"trace {number}" for number in range(5_000)]
-    file.write_text(profiles_text({}, {}, [], before))
+    file.write_text(profiles_text({}, {}, [], sketch_of(before)))
+    sketch = sketch_in(file)
     mixed = before[:2_000] + [f"other {number}" for number in range(2_000)]
-    assert reused_share(file, before) == 1
-    assert reused_share(file, mixed) == pytest.approx(0.5, abs=0.2)
-    assert reused_share(file, ["other 1"]) == 0
-    file.write_text(profiles_text({}, {}, [], before[:10]))
-    assert reused_share(file, before[5:15]) == 0.5
+    assert reused_share(sketch, before) == 1
+    assert reused_share(sketch, mixed) == pytest.approx(0.5, abs=0.2)
+    assert reused_share(sketch, ["other 1"]) == 0
+    file.write_text(profiles_text({}, {}, [], sketch_of(before[:10])))
+    assert reused_share(sketch_in(file), before[5:15]) == 0.5
     file.write_text("[profiles.code]")
-    assert reused_share(file, before) is None
-    assert reused_share(tmp_path / "none.toml", before) is None
+    assert sketch_in(file) == []
+
+
+@given(st.lists(st.sets(st.integers(0, 500)), max_size=3))
+def test_joined_sketches_are_the_sketch_of_all(parts: list[set[int]]) -> None:
+    named = [[f"trace {number}" for number in numbers] for numbers in parts]
+    every = {trace for each in named for trace in each}
+    assert joined_sketch(*map(sketch_of, named)) == sketch_of(every)

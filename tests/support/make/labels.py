@@ -33,6 +33,7 @@ def sample_of(traces: ScoreInputs, labels: Float64s, *, attempts: int = 1) -> Sa
         np.ones(number),
         np.arange(number) // attempts,
         np.arange(number) * _DAY_US,
+        bool(np.isin(labels, (0, 1)).all()),
     )
 
 
