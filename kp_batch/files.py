@@ -138,6 +138,47 @@ def atomic_write(path: Path, *, durable: bool = False) -> Generator[Path]:
         raise
 
 
+@contextmanager
+def replacing(path: Path, *, private: bool = False) -> Generator[Path]:
+    """Yield an empty file that replaces one that a user names, once it is complete.
+
+    It is made before the work begins, since that may be long.
+
+    Args:
+        path: the file. If it is a link, the link is replaced, not its target.
+        private: whether only the user may read the file.
+
+    Raises:
+        KpBatchError: the name is a folder's, or the file cannot be made in its folder.
+    """
+    with atomic_write(path) as partial:
+        with writing_to_named(path):
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder")
+            partial.touch(0o600 if private else 0o666, exist_ok=False)
+        yield partial
+
+
+@contextmanager
+def writing_to_named(path: Path) -> Generator[None]:
+    """Say that a file that a user names cannot be written, and why.
+
+    Raises:
+        BrokenPipeError: nobody reads the pipe any more.
+        KpBatchError: the system refuses it.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (OSError, RuntimeError) as error:  # Python 3.11 raises the latter for a loop of links
+        reason = getattr(error, "strerror", None) or error
+        name = printable(str(path))
+        raise KpBatchError(
+            f"{name} cannot be written: {reason}; name a file in an existing folder"
+        ) from error
+
+
 def note_leftovers_in(notes: Path) -> None:
     """List in a file what a killed process would leave behind; see `note_leftover`."""
     _NOTES.append(os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from errno import EISDIR
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
@@ -22,7 +21,7 @@ from kp_batch.cli.options import (
     warehouse_option,
 )
 from kp_batch.errors import KpBatchError
-from kp_batch.files import atomic_write
+from kp_batch.files import replacing, writing_to_named
 from kp_batch.log import echo, user_err, user_out, writing_to
 from kp_batch.text import Terminal, count_of, printable
 
@@ -139,14 +138,13 @@ def ending_of(output: str, endings: Sequence[str]) -> str:
 def output_file(output: str, *, private: bool = False) -> Generator[Path]:
     """Yield a file to write, which replaces the output when it is complete.
 
-    For stdout, a pipe or a device, it is copied there instead. It is made before the work begins,
-    since that may be long.
+    For stdout, a pipe or a device, it is copied there instead. See `replacing`.
 
     Args:
         output: a name, or -. If the name is a link, the link is replaced, not its target.
         private: whether only the user may read the file.
     """
-    target = None if output == _STDOUT else _target(output)
+    target = None if output == _STDOUT else Path(output)
     stream = _stream(target)
     if stream or target is None or _is_device(target):
         if stream is target is None:
@@ -156,27 +154,19 @@ def output_file(output: str, *, private: bool = False) -> Generator[Path]:
             if stream:
                 _copy_to(stream, file)
             elif target:
-                with _output_errors(output), target.open("wb") as out:
+                with writing_to_named(target), target.open("wb") as out:
                     copyfileobj(file, out)
         return
-    with atomic_write(target) as partial:
-        with _output_errors(output):
-            partial.touch(0o600 if private else 0o666, exist_ok=False)
+    with replacing(target, private=private) as partial:
         yield partial
-
-
-def _target(output: str) -> Path:
-    with _output_errors(output):
-        target = Path(output)
-        if target.is_dir():
-            raise IsADirectoryError(EISDIR, "it is a folder")
-        return target
 
 
 def _is_device(target: Path) -> bool:
     """Whether the file is written to instead of replaced, as a pipe, or stdout by its name."""
     is_stream = str(target.absolute()).startswith(("/dev/std", "/dev/fd/", "/proc/"))
-    return target.exists() and (is_stream or not target.is_file())
+    with writing_to_named(target):
+        is_written = target.exists() and not target.is_dir()
+        return is_written and (is_stream or not target.is_file())
 
 
 def _stream(target: Path | None) -> TextIO | None:
@@ -199,17 +189,3 @@ def _copy_to(stream: TextIO, file: IO[bytes]) -> None:
         else:
             copyfileobj(file, stream.buffer)
         stream.flush()
-
-
-@contextmanager
-def _output_errors(output: str) -> Generator[None]:
-    """Explain to the user why a file cannot be written."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except (OSError, RuntimeError) as error:  # Python 3.11 raises the latter for a loop of links
-        reason = getattr(error, "strerror", None) or error
-        raise KpBatchError(
-            f"{printable(output)} cannot be written: {reason}; name a file in an existing folder"
-        ) from error

@@ -25,7 +25,7 @@ from kp_batch.exports.formats import writer_of
 from kp_batch.exports.formats.model import ChosenTrace, ExportFormat, FileWriter, Row
 from kp_batch.exports.output import check_output, output_names
 from kp_batch.exports.ranking import keep_best, split_exported
-from kp_batch.files import atomic_write
+from kp_batch.files import replacing
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import Trace, reread_batches
 from kp_batch.log import progress
@@ -217,7 +217,7 @@ def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportRe
 
     Raises:
         KpBatchError: the format has no file with its ending, it is in the archive or the warehouse,
-            or no trace could be exported.
+            it cannot be made in its folder, or no trace could be exported.
     """
     ending = output.suffix.lower()
     writer_of(options.format, ending)
@@ -225,8 +225,8 @@ def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportRe
         partials: list[Path] = []
         for path in map(Path, output_names(options, str(output))):
             check_output(warehouse, path.absolute())
-            partials.append(partial := stack.enter_context(atomic_write(path)))
-            partial.touch(0o600 if options.include_private else 0o666)
+            partial = replacing(path, private=options.include_private)
+            partials.append(stack.enter_context(partial))
         result = export(warehouse, options, *partials, ending=ending)
         refuse_empty(result, str(output))
     return result

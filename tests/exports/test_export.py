@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kp_batch as kp
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
@@ -440,6 +441,27 @@ def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> 
     command(*arguments, path)
     assert lines(path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_python_says_what_the_command_says_before_any_work(
+    sample: RescoreConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "b.jsonl").mkdir()
+    (tmp_path / "file").write_text("")
+    wh = kp.Warehouse(sample.warehouse)
+    for output in ("none/a.jsonl", "b.jsonl", "file/a.jsonl"):
+        path, said = tmp_path / output, list[str]()
+        with pytest.raises(KpBatchError) as error:
+            command("--warehouse", sample.warehouse, "--where", "nonsense", "-o", path)
+        said.append(str(error.value))
+        for target, deleted in ((path, None), (tmp_path / "c.jsonl", path)):
+            with pytest.raises(KpBatchError) as error:
+                wh.export(target, where="nonsense", ids=["x"], deleted=deleted)
+            said.append(str(error.value))
+        assert said == [said[0]] * 3
+        assert said[0].startswith(f"{path} cannot be written: ")
+        assert said[0].endswith("; name a file in an existing folder")
+    assert {each.name for each in tmp_path.iterdir()} == {"b.jsonl", "file"}
 
 
 @pytest.mark.process
