@@ -58,8 +58,8 @@ def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> Non
     of scores have all traces. Private traces, and those that are gone or changed, are left out.
     """
     options = _options().checked(given(values), error=FaultySettingsError)
+    from kp_batch.exports.export import check_parts
     from kp_batch.exports.export import export as export_traces
-    from kp_batch.exports.export import refuse_empty
     from kp_batch.exports.formats import FORMATS
     from kp_batch.exports.output import check_output, output_names
 
@@ -77,7 +77,7 @@ def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> Non
         # stdout may be the export itself.
         text = json_line(exported) if as_json else exported_text(exported, output)
         echo(text, err=output == _STDOUT)
-        refuse_empty(exported, output)
+        check_parts(exported, options, output)
 
 
 def exported_text(result: "ExportResult", output: str) -> str:

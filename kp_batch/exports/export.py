@@ -28,7 +28,7 @@ from kp_batch.exports.ranking import keep_best, split_exported
 from kp_batch.files import replacing
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import Trace, reread_batches
-from kp_batch.log import progress
+from kp_batch.log import progress, warn
 from kp_batch.schemas import TIMESTAMP, arrow_schema
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.manifest import require_manifest
@@ -228,12 +228,12 @@ def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportRe
             partial = replacing(path, private=options.include_private)
             partials.append(stack.enter_context(partial))
         result = export(warehouse, options, *partials, ending=ending)
-        refuse_empty(result, str(output))
+        check_parts(result, options, str(output))
     return result
 
 
-def refuse_empty(result: ExportResult, output: str) -> None:
-    """Refuse an export without a trace, unless there are scores to delete.
+def check_parts(result: ExportResult, options: ExportOptions, output: str) -> None:
+    """Refuse an export without a trace, unless there are scores to delete; warn of an empty part.
 
     Raises:
         KpBatchError: no chosen trace could be written.
@@ -243,6 +243,21 @@ def refuse_empty(result: ExportResult, output: str) -> None:
             f"none of {count_of(result.chosen, 'chosen trace')} could be exported "
             f"({_left_out(result)}), and {printable(output)} is unchanged; choose others"
         )
+    if result.training is not None and result.exported:
+        _warn_of_empty_parts(result, options, output)
+
+
+def _warn_of_empty_parts(result: ExportResult, options: ExportOptions, output: str) -> None:
+    training = result.training or 0
+    counts = (training, result.exported - training)
+    for name, count in zip(output_names(options, output), counts, strict=False):
+        if not count:
+            unit = "task" if options.split_by == "objective" else "time"
+            warn(
+                f"{printable(name)} is empty: the traces are of too few {unit}s for the share "
+                f"{options.split}, and those of one {unit} stay together; export traces of more "
+                f"{unit}s, or choose another share"
+            )
 
 
 def _left_out(result: ExportResult) -> str:

@@ -366,6 +366,38 @@ def test_a_split_by_time_shares_no_time(attempts: RescoreConfig, tmp_path: Path)
         assert test == sorted((e for e in times if times[e] >= bound), key=lambda e: (times[e], e))
 
 
+@pytest.mark.parametrize(
+    ("split_by", "share", "empty"),
+    [("objective", 0.001, "train"), ("objective", 0.999, "test"), ("time", 0.999, "train")],
+)
+def test_an_empty_part_is_warned_of(
+    attempts: RescoreConfig, tmp_path: Path, split_by: str, share: float, empty: str
+) -> None:
+    """The traces are those of one task, or of one time."""
+    unit, chosen = "task", "starts_with(trace_id, '07-')"
+    if split_by == "time":
+        unit, chosen = "time", "created_at = (SELECT min(created_at) FROM scores)"
+    path = tmp_path / f"a.{empty}.jsonl"
+    message = (
+        f"{path} is empty: the traces are of too few {unit}s for the share {share}, and those of "
+        f"one {unit} stay together; export traces of more {unit}s, or choose another share"
+    )
+    options: dict[str, Any] = {"min_score": 0, "where": chosen, "split_by": split_by}
+    wh = kp.Warehouse(attempts.warehouse)
+    with pytest.warns(UserWarning, match="is empty") as warned:
+        result = wh.export(tmp_path / "a.jsonl", split=share, **options)
+    assert [str(each.message) for each in warned] == [message]
+    assert not path.read_text()
+    assert result.training == (0 if empty == "train" else result.exported)
+    words = ("export", "--warehouse", attempts.warehouse, "-o", tmp_path / "a.jsonl", "--json")
+    words += ("--min-score", 0, "--where", chosen, "--split", share, "--split-by", split_by)
+    printed = invoke(*words)
+    assert (printed.returncode, printed.stderr.count("is empty")) == (0, 1)
+    assert message in printed.stderr
+    # Of no trace at all, the conditions say why; and a warning is an error in the tests.
+    assert not wh.export(tmp_path / "a.jsonl", split=share, **options | {"where": "false"}).exported
+
+
 def test_two_files_are_both_replaced_or_neither(attempts: RescoreConfig, tmp_path: Path) -> None:
     wh = kp.Warehouse(attempts.warehouse)
     (tmp_path / "a.test.jsonl").mkdir()
