@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import wrap
 
-from kp_batch.text import aligned, one_line, padded, printable
+from kp_batch.text import aligned, one_line, padded, printable, shortened
 
 _LINE = 120  # columns of a terminal
 _TEXT = 5  # lines of a text next to another one, at most
@@ -30,6 +30,12 @@ Spans = Sequence[TextSpan]
 
 class Head(str):
     """The line above the parts that it describes."""
+
+    __slots__ = ()
+
+
+class Long(str):
+    """The text of a fact that a terminal cuts at the end of the line."""
 
     __slots__ = ()
 
@@ -80,7 +86,7 @@ def as_lines(parts: Iterable[Part]) -> Iterator[str]:
         if isinstance(part, str):
             yield str(part)
         elif isinstance(part, Facts):
-            yield from (f"  {name:<{part.width}} {text}" for name, text in part.facts)
+            yield from (_fact_line(name, text, part.width) for name, text in part.facts)
         elif isinstance(part, Table):
             yield from _table_lines(part)
         else:
@@ -90,6 +96,16 @@ def as_lines(parts: Iterable[Part]) -> Iterator[str]:
 def as_text(parts: Iterable[Part]) -> str:
     """Return a result as a terminal shows it."""
     return "\n".join(as_lines(parts))
+
+
+def _fact_line(name: str, text: str, width: int) -> str:
+    shown = shortened(text, _LINE - width - 3) if isinstance(text, Long) else text
+    return f"  {name:<{width}} {shown}"
+
+
+def rest_in(field: str) -> str:
+    """Say where a result has the rows that are not shown: a field, which its JSON has, too."""
+    return f"see --json, or {field} in Python"
 
 
 def _table_lines(table: Table) -> Iterator[str]:

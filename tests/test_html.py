@@ -10,6 +10,7 @@ from kp_batch.html import Displayed, card, fields_of
 from kp_batch.rendering import (
     Facts,
     Head,
+    Long,
     Part,
     Row,
     SideBySide,
@@ -59,6 +60,13 @@ def test_a_notebook_shows_the_words_of_a_terminal_in_their_order(shown: list[Par
     html = card(shown)
     assert is_harmless(html)
     assert Shown(html).words == as_text(shown).split()
+
+
+def test_a_terminal_cuts_a_long_text_at_the_end_of_its_line_but_a_notebook_breaks_it() -> None:
+    text = "12345678 " * 20
+    shown = [Facts([("step", Long(text)), ("file", text)], width=8)]
+    assert [*as_lines(shown)] == [f"  step     {text[:108]}…", f"  file     {text}"]
+    assert Shown(card(shown)).tables[0].rows == [["step", text], ["file", text]]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -38,10 +38,9 @@ def explain(trace: str, warehouse: Path, *, candidate: bool, as_json: bool) -> N
     Shows the parts of the score, the most similar traces, and the runs that changed it.
     """
     from kp_batch.operations.explain import explain as explain_trace
-    from kp_batch.operations.explanation import explanation_text
 
     explanation = explain_trace(warehouse, trace, candidate=candidate)
-    echo(json_line(explanation) if as_json else explanation_text(explanation))
+    echo(json_line(explanation) if as_json else str(explanation))
 
 
 def _moment(text: str) -> datetime:

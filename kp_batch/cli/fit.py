@@ -61,7 +61,6 @@ def fit(labels: Path, warehouse: Path, *, as_json: bool, **options: Any) -> None
     weight. Changes nothing in the warehouse.
     """
     from kp_batch.operations.fit import FitOptions, fit_weights
-    from kp_batch.operations.fit_result import fit_text
 
     result = fit_weights(warehouse, labels, FitOptions(**options))
-    echo(json_line(result) if as_json else fit_text(result))
+    echo(json_line(result) if as_json else str(result))

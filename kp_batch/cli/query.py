@@ -246,10 +246,10 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     an audit, published.TABLE is the table before RUN. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
-    from kp_batch.warehouse.audits import refuse_failed, results_text
+    from kp_batch.warehouse.audits import refuse_failed
 
     results = audit_warehouse(warehouse, run)
-    echo(json_line(results) if as_json else results_text(results))
+    echo(json_line(results) if as_json else str(results))
     refuse_failed(results, "what is published stays")
 
 
@@ -283,7 +283,6 @@ def compare(  # noqa: PLR0913 (each is an option)
     follows): the last run that had succeeded by then.
     """
     from kp_batch.operations.compare import compare as compare_runs
-    from kp_batch.operations.compare import comparison_text
 
     if crossed != bool(output):
         raise click.UsageError("--crossed and -o FILE go together: the traces, and where they go")
@@ -291,7 +290,7 @@ def compare(  # noqa: PLR0913 (each is an option)
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
     with _frame_file(warehouse, output) if output else nullcontext() as take:
         comparison = compare_runs(warehouse, before, after, force=force, take_crossed=take)
-        text = json_line(comparison) if as_json else comparison_text(comparison)
+        text = json_line(comparison) if as_json else str(comparison)
         # stdout may be the traces themselves.
         echo(text, err=output == "-")
 
@@ -327,11 +326,11 @@ def verify(
     Scores them from their files. Exits with 1 if a score differs from the published one, or if
     there is no unchanged file.
     """
-    from kp_batch.operations.verify import refuse_wrong, verification_text
+    from kp_batch.operations.verify import refuse_wrong
     from kp_batch.operations.verify import verify as verify_traces
 
     verification = verify_traces(warehouse, traces=traces, seed=seed, embed=not no_embed)
-    echo(json_line(verification) if as_json else verification_text(verification))
+    echo(json_line(verification) if as_json else str(verification))
     refuse_wrong(verification)
 
 

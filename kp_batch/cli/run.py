@@ -87,12 +87,12 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
     config = config_of(settings)
     _report_other_project(config.warehouse)
     from kp_batch.operations.preview import plan as plan_of
-    from kp_batch.planning.explain_plan import plan_text, warnings
+    from kp_batch.planning.explain_plan import warnings
 
     result = plan_of(config, by_domain_and_day=as_json)
     for line in () if as_json else warnings(result):
         echo_line(line, WARNING)
-    echo(json_line(result) if as_json else plan_text(result))
+    echo(json_line(result) if as_json else str(result))
 
 
 @kp_batch.command()
@@ -155,7 +155,7 @@ def _printed_as_text(*, quiet: bool) -> "Generator[Callable[[Summary | Preview],
         from kp_batch.report.run_summary import Summary
 
         if not quiet:
-            echo_result(_result_text(result))
+            echo_result(str(result))
         if isinstance(result, Summary):
             send(printed=True)
 
@@ -212,13 +212,3 @@ def _work(
 def _report_other_project(warehouse: Path) -> None:
     if text := settings_from_elsewhere(warehouse):
         info(text, always=True)
-
-
-def _result_text(result: "Summary | Preview") -> str:
-    from kp_batch.report.run_summary import Summary, as_text
-
-    if isinstance(result, Summary):
-        return as_text(result)
-    from kp_batch.operations.preview import preview_text
-
-    return preview_text(result)

@@ -82,7 +82,6 @@ def redundancy(warehouse: Path, similarity: float, *, as_json: bool) -> None:
     interval.
     """
     from kp_batch.operations.redundancy import redundancy as redundancy_of
-    from kp_batch.operations.redundancy import redundancy_text
 
     result = redundancy_of(warehouse, similarity)
-    echo(json_line(result) if as_json else redundancy_text(result))
+    echo(json_line(result) if as_json else str(result))

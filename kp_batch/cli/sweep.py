@@ -13,7 +13,6 @@ from kp_batch.cli.options import (
     warehouse_option,
 )
 from kp_batch.log import echo
-from kp_batch.operations.sweep_result import sweep_text
 
 if TYPE_CHECKING:
     from kp_batch.operations.sweep_values import SweepValues
@@ -39,4 +38,4 @@ def sweep(warehouse: Path, *, as_json: bool, **values: Any) -> None:
 
     wanted = _values().checked(given(values), error=FaultySettingsError)
     result = sweep_of(warehouse, wanted)
-    echo(json_line(result) if as_json else sweep_text(result))
+    echo(json_line(result) if as_json else str(result))

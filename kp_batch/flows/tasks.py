@@ -24,13 +24,14 @@ from prefect.settings import get_current_settings
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, explain_fixable
 from kp_batch.log import add_handler, info, warn
-from kp_batch.operations.preview import Preview, preview, preview_text
+from kp_batch.operations.preview import Preview, preview, preview_parts
 from kp_batch.pipeline.rescore import OpenRun, rescore_and_report, watched
-from kp_batch.planning.explain_plan import plan_text, warnings
+from kp_batch.planning.explain_plan import warnings
 from kp_batch.project import load_project
+from kp_batch.rendering import as_text
 from kp_batch.report.data import ReportData
 from kp_batch.report.markdown import markdown
-from kp_batch.report.run_summary import Summary, as_table, as_text
+from kp_batch.report.run_summary import Summary, as_table
 from kp_batch.steps.ray import executor_of
 from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
 from kp_batch.text import code, printable
@@ -89,11 +90,11 @@ def rescore_in_tasks(
     """
 
     def log_summary(summary: Summary) -> None:
-        get_run_logger().info(as_text(summary))
+        get_run_logger().info(str(summary))
         on_result(summary)
 
     def leave_preview(result: Preview) -> None:
-        text = preview_text(result, shows_text=False)
+        text = as_text(preview_parts(result, shows_text=False))
         get_run_logger().info(text)
         with _artifacts():
             key = f"kp-batch-preview-{artifact_name(config.warehouse)}"
@@ -159,7 +160,7 @@ def _leave_plan_and_audits(warehouse: Path, runs: Sequence[OpenRun]) -> None:
     with _artifacts():
         for run in runs:
             if run.description:
-                text = "\n".join((plan_text(run.description), *warnings(run.description)))
+                text = "\n".join((str(run.description), *warnings(run.description)))
                 create_markdown_artifact(_as_code(text), f"kp-batch-plan-{name}")
             if run.audits:
                 create_table_artifact(_audits_rows(run.audits), f"kp-batch-audits-{name}")

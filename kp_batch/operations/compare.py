@@ -14,7 +14,7 @@ from kp_batch.duck import SQL, Value, frame_of, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
-from kp_batch.rendering import Head, Part, Table, as_text
+from kp_batch.rendering import Head, Part, Table, rest_in
 from kp_batch.text import count_of, one_line, printable, shortened
 from kp_batch.warehouse.author import signed
 from kp_batch.warehouse.catalog import create_macros
@@ -111,9 +111,7 @@ class Comparison(Displayed):
     movers: TopChanges  # the 100 traces that changed most, the most first; none that stayed
 
     def _parts(self) -> Iterator[Part]:
-        yield from comparison_parts(self, rest="domains")
-        if (more := len(self.movers) - SHOWN_MOVERS) > 0:
-            yield f"  {more:,} more: see movers"
+        return comparison_parts(self)
 
 
 class Side(NamedTuple):
@@ -286,20 +284,12 @@ def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, An
     return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
 
 
-def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
-    """Format a comparison for a terminal; see `comparison_parts`."""
-    return as_text(comparison_parts(result, shows_text=shows_text))
-
-
-def comparison_parts(
-    result: Comparison, *, shows_text: bool = True, rest: str = "--json"
-) -> Iterator[Part]:
+def comparison_parts(result: Comparison, *, shows_text: bool = True) -> Iterator[Part]:
     """Return the text of a comparison: what differs, how the scores changed, and the threshold.
 
     Args:
         result: the comparison.
         shows_text: whether to show the objectives of the traces that changed most.
-        rest: the name of what has the domains that are not shown.
     """
     yield Head(f"from {result.before} {signed(result.before_user, result.before_note)}")
     yield Head(f"to   {result.after} {signed(result.after_user, result.after_note)}")
@@ -314,7 +304,7 @@ def comparison_parts(
         yield from ("", Head(_MOVED), Table(cells(shown, *_SCORES), marked=[0]))
         yield from _unknown(shown)
         if more := len(result.domains) - len(shown):
-            yield f"  {count_of(more, 'more domain')}, with fewer traces: see {rest}"
+            yield f"  {count_of(more, 'more domain')}, with fewer traces: {rest_in('domains')}"
         yield from ("", *_crossings(result, shown))
         yield from ("", *_movements(result, shown, shows_text=shows_text))
 
@@ -380,6 +370,8 @@ def _movements(
     notes = [shortened(_objective(change), _LINE - 4) for change in movers if shows_text]
     yield from ("", Head("which moved most:"))
     yield Table(cells(movers, *_TOP), notes=notes)
+    if more := len(result.movers) - len(movers):
+        yield f"  {more:,} more: {rest_in('movers')}"
 
 
 def _objective(row: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from kp_batch.html import Displayed
 from kp_batch.operations.breakdown import breakdown_table
 from kp_batch.operations.neighbours import StepSummary, TracesMet
 from kp_batch.operations.warehouse_cache import CacheContents
-from kp_batch.rendering import Facts, Head, Part, Row, SideBySide, Table, as_text
+from kp_batch.rendering import Facts, Head, Long, Part, Row, SideBySide, Table, rest_in
 from kp_batch.text import (
     age,
     count_of,
@@ -29,7 +29,7 @@ from kp_batch.warehouse.author import signed
 
 _STEPS = 12  # shown
 _LINE, _ID = 120, 45  # characters
-_LONG_LINE = 600  # characters, where lines are broken
+_TEXT = 600  # characters of an objective or a step, where lines are broken
 _RUNS = 10  # shown
 _REASONS = 3  # lines of each run
 
@@ -86,40 +86,17 @@ class Explanation(Displayed):
         return pl.DataFrame(self.breakdown.terms)
 
     def _parts(self) -> Iterator[Part]:
-        return explanation_parts(self, line=_LONG_LINE, rest="history")
+        """Yield the trace, its score, its neighbours, other weights and the history."""
+        yield Head(f"trace {shortened(self.trace_id, _LINE)}")
+        yield Facts([*_facts(self)])
+        yield from ("", Head(_sum(self)), "")
+        yield breakdown_table(self.breakdown, self.counts, self.max_similarity, self.weights_from)
+        yield from ("", *_neighbours(self))
+        yield from ("", Head("under the current profiles:"), Table(_other_profiles(self)))
+        yield from ("", *_history(self.history))
 
 
-def explanation_text(result: Explanation) -> str:
-    """Format an explanation for a terminal."""
-    return as_text(explanation_parts(result))
-
-
-def explanation_parts(
-    result: Explanation, *, line: int = _LINE, rest: str = "--json"
-) -> Iterator[Part]:
-    """Return the text of an explanation: trace, score, neighbours, other weights, history.
-
-    Args:
-        result: the explanation.
-        line: the maximum number of characters in a line about a text.
-        rest: the name of what has the runs that are not shown.
-    """
-    yield from _trace(result, line)
-    yield from ("", Head(_sum(result)), "")
-    yield breakdown_table(
-        result.breakdown, result.counts, result.max_similarity, result.weights_from
-    )
-    yield from ("", *_neighbours(result))
-    yield from ("", Head("under the current profiles:"), Table(_other_profiles(result)))
-    yield from ("", *_history(result.history, rest))
-
-
-def _trace(result: Explanation, line: int) -> Iterator[Part]:
-    yield Head(f"trace {shortened(result.trace_id, _LINE)}")
-    yield Facts([*_facts(result, line - 13)])
-
-
-def _facts(result: Explanation, room: int) -> Iterator[tuple[str, str]]:
+def _facts(result: Explanation) -> Iterator[tuple[str, str]]:
     by = [shortened(name, 30) for name in (result.agent_id, result.framework) if name]
     outcome = "success" if result.success else "failure"
     origin = [moment_text(result.created_at), shortened(result.task_domain, 40), outcome, *by]
@@ -129,11 +106,11 @@ def _facts(result: Explanation, room: int) -> Iterator[tuple[str, str]]:
     if result.objective is None or result.steps is None:
         yield "text", f"cannot be read again: {UNREAD[result.unread or 'unreadable']}"
         return
-    yield "objective", shortened(one_line(result.objective), room)
+    yield "objective", Long(shortened(one_line(result.objective), _TEXT))
     if result.same_objective:
         yield "", f"shared with {count_of(result.same_objective, 'other trace')}"
     for place, step in enumerate(result.steps[:_STEPS]):
-        yield "" if place else "steps", _step_text(step, room)
+        yield "" if place else "steps", _step_text(step)
     more = len(result.steps) - _STEPS
     if more > 0:
         yield "", f"and {count_of(more, 'more step')}"
@@ -141,10 +118,10 @@ def _facts(result: Explanation, room: int) -> Iterator[tuple[str, str]]:
         yield "text", "longer than its encoder's window, which reads its beginning alone"
 
 
-def _step_text(step: StepSummary, room: int) -> str:
+def _step_text(step: StepSummary) -> Long:
     tool = "" if step.tool is None else " " + (shortened(step.tool, 30) or '""')
     kind = f"{step.type}{tool}"
-    return f"{kind}: {shortened(one_line(step.content), max(room - len(kind) - 2, 20))}"
+    return Long(f"{kind}: {shortened(one_line(step.content), _TEXT)}")
 
 
 def _sum(result: Explanation) -> str:
@@ -217,11 +194,11 @@ def _neighbour(neighbour: Mapping[str, Any], *, is_first: bool) -> Iterator[Part
         yield SideBySide(about, is_first, neighbour["own_text"], neighbour["text"])
 
 
-def _history(history: ScoreChanges, rest: str) -> Iterator[Part]:
+def _history(history: ScoreChanges) -> Iterator[Part]:
     yield Head("over the runs, as far back as they can be read:")
     yield Table(cells(history[:_RUNS], "run_id", "score", "change", *_PARTS))
     if len(history) > _RUNS:
-        yield f"  {count_of(len(history) - _RUNS, 'earlier run')}: see {rest}"
+        yield f"  {count_of(len(history) - _RUNS, 'earlier run')}: {rest_in('history')}"
     authors = [each for change in history[:_RUNS] for each in _authorship(change)]
     yield Facts(authors, width=24)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kp_batch.columns import Rows, cells
 from kp_batch.html import Displayed
-from kp_batch.rendering import Head, Part, Row, Table, as_text
+from kp_batch.rendering import Head, Part, Row, Table, rest_in
 from kp_batch.text import count_of, printable, shortened, some_of
 
 if TYPE_CHECKING:
@@ -107,47 +107,32 @@ class WeightFit(Displayed):
     next_step: str | None  # null: there is nothing to change
 
     def _parts(self) -> Iterator[Part]:
-        return fit_parts(self, rest="groups")
+        yield Head(self.conclusion)
+        if self.next_step:
+            yield f"  next: {self.next_step}"
+        yield from _labels(self)
+        shown = [row["task_domain"] for row in self.groups[: _DOMAINS + 1]]
+        yield from ("", Head("labels by domain:"), Table(_groups(self, shown)))
+        if more := len(self.groups) - len(shown):
+            yield f"  {count_of(more, 'more domain')}, with fewer labels: {rest_in('groups')}"
+        if weights := _shown(self.weights, shown):
+            yield from ("", Head("weights, with 95% intervals by task:"), Table(_weights(weights)))
+        if orders := _shown(self.orders, shown):
+            yield ""
+            yield Head(f"{_in_words(self.measure)}, with 95% intervals by task:")
+            yield Table(_orders(orders))
+        if thresholds := _shown(self.thresholds, shown):
+            yield from ("", Head("thresholds with the best F1; precision and recall are held out:"))
+            yield Table(cells(thresholds, *BestThresholds.names))
+        if self.suggestions:
+            yield from ("", Head("to label next: ranks, 0 to 1, are least sure of these traces"))
+            yield Table(cells(self.suggestions, *Suggestions.names))
 
     def chart(self) -> "ChartType":
         """Return a chart in Altair of how well weights order labels held out, by domain."""
         from kp_batch.operations.fit_chart import order_chart
 
         return order_chart(self.orders, self.measure)
-
-
-def fit_text(result: WeightFit) -> str:
-    """Format fitted weights for a terminal."""
-    return as_text(fit_parts(result))
-
-
-def fit_parts(result: WeightFit, *, rest: str = "--json") -> Iterator[Part]:
-    """Return the text of fitted weights: the conclusion, labels, weights, order and thresholds.
-
-    Args:
-        result: the fit.
-        rest: the name of what has the domains that are not shown.
-    """
-    yield Head(result.conclusion)
-    if result.next_step:
-        yield f"  next: {result.next_step}"
-    yield from _labels(result)
-    shown = [row["task_domain"] for row in result.groups[: _DOMAINS + 1]]
-    yield from ("", Head("labels by domain:"), Table(_groups(result, shown)))
-    if more := len(result.groups) - len(shown):
-        yield f"  {count_of(more, 'more domain')}, with fewer labels: see {rest}"
-    if weights := _shown(result.weights, shown):
-        yield from ("", Head("weights, with 95% intervals by task:"), Table(_weights(weights)))
-    if orders := _shown(result.orders, shown):
-        yield ""
-        yield Head(f"{_in_words(result.measure)}, with 95% intervals by task:")
-        yield Table(_orders(orders))
-    if thresholds := _shown(result.thresholds, shown):
-        yield from ("", Head("thresholds with the best F1; precision and recall are held out:"))
-        yield Table(cells(thresholds, *BestThresholds.names))
-    if result.suggestions:
-        yield from ("", Head("to label next: ranks, 0 to 1, are least sure of these traces"))
-        yield Table(cells(result.suggestions, *Suggestions.names))
 
 
 def _in_words(measure: Measure) -> str:

@@ -25,7 +25,7 @@ from kp_batch.pipeline.rescore import OpenRun, carry_out, opened_warehouse
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.rendering import Head, Part, as_text
+from kp_batch.rendering import Head, Part
 from kp_batch.report.build import report_on
 from kp_batch.report.run_summary import nothing_text
 from kp_batch.runs.rolled_back import check_rolled_back
@@ -57,7 +57,7 @@ class Preview(RunResult):
         return self.comparison.movers if self.comparison else TopChanges()
 
     def _parts_of_work(self) -> Iterable[Part]:
-        return preview_parts(self, rest="comparison.domains")
+        return preview_parts(self)
 
 
 def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescription:
@@ -132,14 +132,7 @@ def preview(
     return result
 
 
-def preview_text(result: Preview, *, shows_text: bool = True) -> str:
-    """Format a preview for a terminal, with or without the objectives of traces."""
-    return as_text(preview_parts(result, shows_text=shows_text))
-
-
-def preview_parts(
-    result: Preview, *, shows_text: bool = True, rest: str = "--json"
-) -> Iterator[Part]:
+def preview_parts(result: Preview, *, shows_text: bool = True) -> Iterator[Part]:
     """Return the text of a preview; see `comparison_parts`."""
     counts = result.counts
     if counts is None:
@@ -153,7 +146,7 @@ def preview_parts(
     yield Head(text)
     if result.comparison:
         yield ""
-        yield from comparison_parts(result.comparison, shows_text=shows_text, rest=rest)
+        yield from comparison_parts(result.comparison, shows_text=shows_text)
     if result.audits:
         yield from ("", Head("what audits found:"), *results_parts(result.audits))
 

@@ -16,7 +16,7 @@ from kp_batch.html import Displayed
 from kp_batch.log import progress
 from kp_batch.novelty.resemblance import resemble_earlier
 from kp_batch.planning.scorer import Scorer, without_encoder
-from kp_batch.rendering import Head, Part, Table, as_text
+from kp_batch.rendering import Head, Part, Table
 from kp_batch.runs.run import Run, last_config, nothing_scored
 from kp_batch.text import count_of
 from kp_batch.vectors import Float32s
@@ -65,7 +65,33 @@ class Redundancy(Displayed):
         return self.compared == self.traces - self.exact_repeats
 
     def _parts(self) -> Iterator[Part]:
-        return redundancy_parts(self)
+        about = "" if self.is_exact else "about "
+        near = f"near repeats: another text, a similarity from {self.similarity:g}"
+        counts = {
+            "exact repeats: the same text": (self.exact_repeats, ""),
+            near: (self.near_repeats, about),
+            "all repeats: these together": (self.all_repeats, about),
+            "the same objective": (self.same_objective, ""),
+        }
+        yield Head(f"{count_of(self.traces, 'trace')}, by {self.encoder_id}")
+        rows = [
+            {
+                "like an earlier one": name,
+                "traces": f"{about}{count:,}",
+                "share": f"{count / self.traces:.2%}",
+            }
+            for name, (count, about) in counts.items()
+        ]
+        yield Table(rows, bars=[(0.0, count / self.traces) for count, _ in counts.values()])
+        if not self.is_exact:
+            others = self.traces - self.exact_repeats
+            yield (
+                f"  all repeats: an estimate, with a 95% interval from {self.low:.2%} to "
+                f"{self.high:.2%}, because only {self.compared:,} of {others:,} texts were "
+                "compared with all earlier ones"
+            )
+        if self.other_encoders:
+            yield f"  not counted: {self.other_encoders:,} with vectors of another encoder"
 
 
 def redundancy(warehouse: Path, similarity: float) -> Redundancy:
@@ -184,39 +210,3 @@ def wilson_interval(hits: int, draws: int) -> tuple[float, float]:
     reach = _Z * sqrt(hits * (draws - hits) / draws + _Z**2 / 4)
     low, high = ((middle + side * reach) / (draws + _Z**2) for side in (-1, 1))
     return max(low, 0.0), min(high, 1.0)
-
-
-def redundancy_text(result: Redundancy) -> str:
-    """Format the redundancy of an archive for a terminal."""
-    return as_text(redundancy_parts(result))
-
-
-def redundancy_parts(result: Redundancy) -> Iterator[Part]:
-    """Return the text of the redundancy of an archive."""
-    about = "" if result.is_exact else "about "
-    near = f"near repeats: another text, a similarity from {result.similarity:g}"
-    counts = {
-        "exact repeats: the same text": (result.exact_repeats, ""),
-        near: (result.near_repeats, about),
-        "all repeats: these together": (result.all_repeats, about),
-        "the same objective": (result.same_objective, ""),
-    }
-    yield Head(f"{count_of(result.traces, 'trace')}, by {result.encoder_id}")
-    rows = [
-        {
-            "like an earlier one": name,
-            "traces": f"{about}{count:,}",
-            "share": f"{count / result.traces:.2%}",
-        }
-        for name, (count, about) in counts.items()
-    ]
-    yield Table(rows, bars=[(0.0, count / result.traces) for count, _ in counts.values()])
-    if not result.is_exact:
-        others = result.traces - result.exact_repeats
-        yield (
-            f"  all repeats: an estimate, with a 95% interval from {result.low:.2%} to "
-            f"{result.high:.2%}, because only {result.compared:,} of {others:,} texts were "
-            "compared with all earlier ones"
-        )
-    if result.other_encoders:
-        yield f"  not counted: {result.other_encoders:,} with vectors of another encoder"

@@ -1,13 +1,14 @@
 """The result of a sweep: the scores of each domain with each combination, as data and text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import groupby
+from typing import Any
 
 from kp_batch.columns import Rows, cells
 from kp_batch.html import Displayed
-from kp_batch.rendering import Head, Part, Table, as_text
+from kp_batch.rendering import Head, Part, Table, rest_in
 from kp_batch.text import count_of, shortened
 
 _DOMAINS = 10  # shown, each as a table
@@ -42,41 +43,35 @@ class Sweep(Displayed):
     variants: Variants
 
     def _parts(self) -> Iterator[Part]:
-        return sweep_parts(self)
+        """Yield a table for all domains, and one for each of the largest.
+
+        Long names of `--cache-by` exceed the 120 columns of a terminal.
+        """
+        overall, *domains = (
+            list(rows) for _, rows in groupby(self.variants, lambda row: row["task_domain"])
+        )
+        shown = nlargest(_DOMAINS, domains, key=lambda rows: rows[0]["traces"])
+        yield Head(
+            f"{count_of(self.traces, 'trace')}, as a run would score them with the encoder "
+            f"{self.encoder_id}"
+        )
+        yield "  rank corr, now reach, no longer (reach it): compared with the current combination"
+        if any(row["rank_correlation"] is None for rows in (overall, *shown) for row in rows):
+            yield "  no rank corr: all scores of one cache are equal, and have no order"
+        if overall[0]["recorded"]:
+            yield "  recorded: the share of recorded scores that are reproduced"
+        for rows in (overall, *sorted(shown, key=domains.index)):
+            yield from _of_domain(rows)
+        if more := len(domains) - len(shown):
+            more_domains = f"{count_of(more, 'more domain')}, with fewer traces"
+            yield from ("", f"{more_domains}: {rest_in('variants')}")
 
 
-def sweep_text(result: Sweep) -> str:
-    """Format a sweep for a terminal of 120 columns, which long names of `--cache-by` exceed."""
-    return as_text(sweep_parts(result, rest="--json"))
-
-
-def sweep_parts(result: Sweep, *, rest: str = "variants") -> Iterator[Part]:
-    """Return the text of a sweep: a table for all domains, and one for each of the largest.
-
-    Args:
-        result: the sweep.
-        rest: the name of what has the domains that are not shown.
-    """
-    overall, *domains = (
-        list(rows) for _, rows in groupby(result.variants, lambda row: row["task_domain"])
-    )
-    shown = nlargest(_DOMAINS, domains, key=lambda rows: rows[0]["traces"])
-    yield Head(
-        f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
-        f"{result.encoder_id}"
-    )
-    yield "  rank corr, now reach, no longer (reach it): compared with the current combination"
-    if any(row["rank_correlation"] is None for rows in (overall, *shown) for row in rows):
-        yield "  no rank corr: all scores of one cache are equal, and have no order"
-    if overall[0]["recorded"]:
-        yield "  recorded: the share of recorded scores that are reproduced"
-    for rows in (overall, *sorted(shown, key=domains.index)):
-        domain = rows[0]["task_domain"]
-        name = "all domains" if domain is None else shortened(domain, _DOMAIN)
-        yield from ("", Head(f"{name}, {count_of(rows[0]['traces'], 'trace')}"))
-        recorded = ["recorded_share"] if rows[0]["recorded"] else []
-        current = [place for place, row in enumerate(rows) if row["is_current"]]
-        table = cells(rows, *_COMBINATION, *_OUTCOME, *recorded, "is_current")
-        yield Table(table, marked=current)
-    if more := len(domains) - len(shown):
-        yield from ("", f"{count_of(more, 'more domain')}, with fewer traces: see {rest}")
+def _of_domain(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    domain = rows[0]["task_domain"]
+    name = "all domains" if domain is None else shortened(domain, _DOMAIN)
+    yield from ("", Head(f"{name}, {count_of(rows[0]['traces'], 'trace')}"))
+    recorded = ["recorded_share"] if rows[0]["recorded"] else []
+    current = [place for place, row in enumerate(rows) if row["is_current"]]
+    table = cells(rows, *_COMBINATION, *_OUTCOME, *recorded, "is_current")
+    yield Table(table, marked=current)

@@ -33,7 +33,7 @@ from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
 from kp_batch.novelty.cache_settings import CACHE_COLUMNS, CacheSettings, parse_cache_by
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.rendering import Head, Part, Table, as_text
+from kp_batch.rendering import Head, Part, Table
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, profiles_of, score
 from kp_batch.scoring.facts import with_facts
@@ -69,29 +69,17 @@ class Verification(Displayed):
     wrong: str  # differences beyond their tolerance, in words; empty: none
 
     def _parts(self) -> Iterator[Part]:
-        yield from verification_parts(self)
-        if self.wrong:
-            yield f"the scores do not verify: {self.wrong}"
-
-
-def verification_text(result: Verification) -> str:
-    """Format a verification for a terminal."""
-    return as_text(verification_parts(result))
-
-
-def verification_parts(result: Verification) -> Iterator[Part]:
-    """Return the text of a verification."""
-    skipped = result.sampled - result.checked
-    files = "its file is" if skipped == 1 else "their files are"
-    yield Head(
-        f"{count_of(result.checked, 'trace')} verified (--seed {result.seed})"
-        + (f", {skipped:,} skipped: {files} gone or changed" if skipped else "")
-    )
-    yield ""
-    yield Table(
-        cells(result.differences, *Differences.names),
-        marked=[place for place, each in enumerate(result.differences) if _is_wrong(each)],
-    )
+        skipped = self.sampled - self.checked
+        files = "its file is" if skipped == 1 else "their files are"
+        yield Head(
+            f"{count_of(self.checked, 'trace')} verified (--seed {self.seed})"
+            + (f", {skipped:,} skipped: {files} gone or changed" if skipped else "")
+        )
+        yield ""
+        yield Table(
+            cells(self.differences, *Differences.names),
+            marked=[place for place, each in enumerate(self.differences) if _is_wrong(each)],
+        )
 
 
 def _is_wrong(row: Mapping[str, Any]) -> bool:

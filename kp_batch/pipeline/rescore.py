@@ -45,7 +45,6 @@ from kp_batch.planning.explain_plan import (
     describe,
     future_warnings,
     loss_warnings,
-    plan_text,
     profile_warnings,
 )
 from kp_batch.planning.plan import Plan, make_plan
@@ -397,7 +396,7 @@ def log_plan(run: Run, plan: Plan) -> PlanDescription:
         The description of the plan.
     """
     description = describe(run, plan)
-    for line in plan_text(description).splitlines() if plan.pending else ():
+    for line in str(description).splitlines() if plan.pending else ():
         info(line)
     for line in changed_settings(description):
         info(line, in_brief=True)

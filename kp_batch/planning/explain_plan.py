@@ -13,7 +13,7 @@ from kp_batch.novelty.cache_settings import format_cache_by
 from kp_batch.planning.changes import Loss
 from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.plan import Plan
-from kp_batch.rendering import Facts, Head, Part, Table, as_text
+from kp_batch.rendering import Facts, Head, Part, Table
 from kp_batch.runs.run import Run
 from kp_batch.settings import Settings
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
@@ -65,7 +65,12 @@ class PlanDescription(Displayed):
     estimated_seconds: float | None  # None: no rates are known yet
 
     def _parts(self) -> Iterator[Part]:
-        yield from plan_parts(self)
+        if not self.pending:
+            yield Head(f"nothing to do ({_files(self) or 'no file changed'})")
+            return
+        traces = count_of(self.traces_to_rescore, "trace")
+        yield Head(f"plan: rescore {traces}{_by_domain(self)}")
+        yield Facts([*_facts(self)])
         if self.by_domain_and_day:
             yield Head("by domain and day:")
             yield Table(cells(self.by_domain_and_day[:_ROWS], *DomainDays.names))
@@ -114,20 +119,6 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
 def _domain_days(workload: pl.DataFrame) -> DomainDays:
     days = workload.with_columns(pl.col("day").cast(pl.String))
     return DomainDays.of(days.iter_rows(named=True))
-
-
-def plan_text(plan: PlanDescription) -> str:
-    """Format a described plan for a terminal."""
-    return as_text(plan_parts(plan))
-
-
-def plan_parts(plan: PlanDescription) -> Iterator[Part]:
-    """Yield the parts of a described plan for people."""
-    if not plan.pending:
-        yield Head(f"nothing to do ({_files(plan) or 'no file changed'})")
-        return
-    yield Head(f"plan: rescore {count_of(plan.traces_to_rescore, 'trace')}{_by_domain(plan)}")
-    yield Facts([*_facts(plan)])
 
 
 def _facts(plan: PlanDescription) -> Iterator[tuple[str, str]]:

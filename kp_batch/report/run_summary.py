@@ -1,6 +1,6 @@
 """Summarise a finished run: as data, for a terminal, and as a table in Prefect."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kp_batch.columns import Rows, cells
 from kp_batch.rendering import Facts, Head, Part, Row, Table
-from kp_batch.rendering import as_text as text_of
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
 from kp_batch.text import be, count_of, printable
 from kp_batch.warehouse.audits import AuditResult, audits_text
@@ -45,8 +44,26 @@ class Summary(RunResult):
     scores: DomainScores = _NO_SCORES  # sorted by domain
     removed: VacuumResult | None = None  # null: the run has no `keep`, or this failed
 
-    def _parts_of_work(self) -> Iterable[Part]:
-        return summary_parts(self)
+    def _parts_of_work(self) -> Iterator[Part]:
+        """Yield a summary for people: one line if there was nothing to do."""
+        counts = self.counts
+        if counts is None:
+            return
+        if self.run_id is None:
+            audited = f"; audits: {audits_text(self.audits)}" if self.audits else ""
+            words = _removed_words(self)
+            removed = f"; removed: {words}" if words else ""
+            yield Head(nothing_text(counts) + audited + removed)
+            return
+        rescored = f"{counts.rescored:,} of {count_of(counts.accepted, 'trace')} rescored"
+        yield Head(f"run {self.run_id}: {rescored} in {_duration(self)}")
+        yield Facts([*_facts(self, counts)])
+        yield ""
+        largest = _largest(self.scores)
+        yield Table(as_table(largest))
+        more = self.domains - len(largest)
+        if more:
+            yield f"  {more:,} more, with fewer traces: see the view distributions"
 
 
 def summarise(
@@ -80,33 +97,6 @@ def with_all_domains(warehouse: Path, summary: Summary) -> Summary:
     """Return the summary with the scores of every domain: there may be millions."""
     domains, scores = _distributions(warehouse, summary.run_id, summary.domains)
     return replace(summary, domains=domains, scores=scores)
-
-
-def as_text(summary: Summary) -> str:
-    """Format a summary for a terminal: one line if there was nothing to do."""
-    return text_of(summary_parts(summary))
-
-
-def summary_parts(summary: Summary) -> Iterator[Part]:
-    """Yield a summary for people: one line if there was nothing to do."""
-    counts = summary.counts
-    if counts is None:
-        return
-    if summary.run_id is None:
-        audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
-        words = _removed_words(summary)
-        removed = f"; removed: {words}" if words else ""
-        yield Head(nothing_text(counts) + audited + removed)
-        return
-    rescored = f"{counts.rescored:,} of {count_of(counts.accepted, 'trace')} rescored"
-    yield Head(f"run {summary.run_id}: {rescored} in {_duration(summary)}")
-    yield Facts([*_facts(summary, counts)])
-    yield ""
-    largest = _largest(summary.scores)
-    yield Table(as_table(largest))
-    more = summary.domains - len(largest)
-    if more:
-        yield f"  {more:,} more, with fewer traces: see the view distributions"
 
 
 def _largest(scores: DomainScores) -> DomainScores:

@@ -12,7 +12,7 @@ from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.files import read_toml
 from kp_batch.html import Displayed
-from kp_batch.rendering import Head, Part, Row, Table, as_text
+from kp_batch.rendering import Head, Part, Row, Table
 from kp_batch.text import count_of, shortened
 
 if TYPE_CHECKING:
@@ -179,11 +179,6 @@ def audits_table(results: Sequence[AuditResult]) -> list[Row]:
 
 def _rows(results: Sequence[AuditResult]) -> AuditRows:
     return AuditRows({**vars(result), "state": result.state} for result in results)
-
-
-def results_text(results: Sequence[AuditResult]) -> str:
-    """Format the results of audits for a terminal, with the first rows that must not exist."""
-    return as_text(results_parts(results))
 
 
 def results_parts(results: Sequence[AuditResult]) -> Iterator[Part]:

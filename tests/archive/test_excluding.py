@@ -17,7 +17,6 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, LimitError
 from kp_batch.operations.preview import plan
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.explain_plan import plan_text
 from kp_batch.storage.store import store_at
 from tests.support.make.archives import trace, write_jsonl
 from tests.support.make.runs import config
@@ -178,7 +177,7 @@ def test_the_traces_of_an_excluded_file_stay_until_it_is_pruned_and_it_counts_fo
     assert files() == [("a.jsonl", "read"), ("b.jsonl", "excluded")]
     [inputs] = ask(warehouse, "SELECT inputs FROM runs WHERE run_id = latest()").to_series()
     assert [each["status"] for each in json.loads(inputs)] == ["excluded"]
-    told = plan_text(plan(excluded))
+    told = str(plan(excluded))
     assert told == "nothing to do (files: 1 excluded, 1 of them with traces that stay)"
     assert ask(warehouse, "SELECT count(*) FROM scores").item() == 40
     (archive / "b.jsonl").unlink()

@@ -28,7 +28,7 @@ from kp_batch.operations.preview import plan
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.vacuum import vacuum
-from kp_batch.report.run_summary import Summary, as_text
+from kp_batch.report.run_summary import Summary
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.reader import connect
@@ -763,7 +763,7 @@ def test_a_run_with_nothing_to_do_says_so_in_one_line_with_what_is_wrong(night: 
     night.run(max_reject_share=1)
     summary = night.run(max_reject_share=1)
     assert summary.run_id is None
-    assert as_text(summary) == (
+    assert str(summary) == (
         "nothing to do: 6 scores are up to date; 1 row rejected, 1 file unreadable, 1 file gone"
     )
 

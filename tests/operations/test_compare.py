@@ -19,7 +19,7 @@ from kp_batch.cli.options import json_line
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.operations.compare import Comparison, TopChanges, compare, comparison_text
+from kp_batch.operations.compare import Comparison, TopChanges, compare
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.planning.scorer import FORMULAS
@@ -159,7 +159,7 @@ def test_a_run_compared_with_itself_has_not_moved(moved: tuple[Two, str, str]) -
         assert (row["rose"], row["fell"], row["stayed"]) == (0, 0, row["traces"])
         assert row["now_reach"] + row["no_longer_reach"] == 0
     assert comparison.domains[0]["rank_correlation"] == pytest.approx(1.0)
-    lines = comparison_text(comparison).splitlines()
+    lines = str(comparison).splitlines()
     assert "nothing differs between the runs" in lines
     assert "  no stability index: below 200 traces it is mostly chance" in lines
     assert lines[-3:] == ["no trace crossed the threshold 0.45", "", "no score moved"]
@@ -168,7 +168,7 @@ def test_a_run_compared_with_itself_has_not_moved(moved: tuple[Two, str, str]) -
 def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     comparison = compared(two.warehouse, first, second)
-    lines = comparison_text(comparison).splitlines()
+    lines = str(comparison).splitlines()
     user = current_user()
     assert lines[:2] == [f"from {first} by {user}", f"to   {second} by {user}"]
     assert lines[2] == "  8 traces in both, 1 only in the first, 2 only in the second"
@@ -204,7 +204,7 @@ def test_it_shows_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> 
     assert known["weights", "code"][1] == dict(zip(DIMENSIONS, (0.1, 0.6, 0.1, 0.2), strict=True))
     other = {(change.code, change.of): (change.new, change.old) for change in back.changes}
     assert other == known | {("files_changed", None): (1, None)}
-    lines = comparison_text(there).splitlines()
+    lines = str(there).splitlines()
     begin = lines.index("what differs:")
     assert lines[begin + 1 : begin + 6] == [f"  {change.words}" for change in there.changes]
     assert lines[begin + 2] == "  threshold 0.6 \N{RIGHTWARDS ARROW} 0.45"
@@ -232,7 +232,7 @@ def test_it_shows_what_became_of_the_files(tmp_path: Path) -> None:
     second = two.run()
     comparison = compared(two.warehouse, first, second)
     assert file_changes(comparison) == {"new": 1, "changed": 2, "gone": 1, "unreadable": 1}
-    lines = comparison_text(comparison).splitlines()
+    lines = str(comparison).splitlines()
     head = lines.index("only the archive differs:")
     assert lines[head + 1 : head + 3] == ["  1 file new", "  2 files changed"]
     for number, name in ((2, "broken.jsonl"), (3, "gone.jsonl")):
@@ -316,13 +316,13 @@ def test_rising_and_crossing_are_counted_separately(
     assert (row["no_longer_reach"], row["no_longer_reach_by_threshold"]) == (0, 0)
     assert [row["stability_index"] is None for row in comparison.domains] == [False, *[True] * 5]
     assert (edges["now_reach"], edges["no_longer_reach"]) == (4, 3)
-    text = comparison_text(comparison)
+    text = str(comparison)
     assert "which traces crossed the threshold 0.6 \N{RIGHTWARDS ARROW} 0.5:" in text
     assert "of these by its move" in text
     back = compared(two.warehouse, second, first)
     [row] = [row for row in back.domains if row["task_domain"] == "any"]
     assert (row["no_longer_reach"], row["no_longer_reach_by_threshold"]) == (2, 2)
-    text = comparison_text(compared(two.warehouse, second, third))
+    text = str(compared(two.warehouse, second, third))
     assert "which traces crossed the threshold 0.5:" in text
     assert "by its move" not in text
 
@@ -334,7 +334,7 @@ def test_one_trace_and_scores_that_are_all_one_have_no_rank_correlation(
     comparison = compared(two.warehouse, first, second)
     has_none = {row["task_domain"] for row in comparison.domains if row["rank_correlation"] is None}
     assert has_none == {"one", "thoughts"}
-    text = comparison_text(comparison)
+    text = str(comparison)
     assert "  no rank corr: all scores of a run are equal, and have no order" in text.splitlines()
     assert "nan" not in text
     assert "NaN" not in json_line(comparison)
@@ -347,7 +347,7 @@ def test_no_trace_in_both_is_no_error(confident: tuple[Two, str, str, str, str])
     comparison = compared(two.warehouse, third, fourth)
     assert (comparison.in_both, comparison.only_before, comparison.only_after) == (0, 200, 62)
     assert comparison.domains == comparison.movers == ()
-    assert "0 traces in both, 200 only in the first" in comparison_text(comparison)
+    assert "0 traces in both, 200 only in the first" in str(comparison)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "-"])
@@ -417,10 +417,10 @@ def test_the_traces_that_crossed_replace_no_file_of_the_archive(
 
 def test_of_many_domains_the_largest_are_shown(confident: tuple[Two, str, str, str, str]) -> None:
     two, *_, run = confident
-    lines = comparison_text(compared(two.warehouse, run, run)).splitlines()
+    lines = str(compared(two.warehouse, run, run)).splitlines()
     shown = [line.split()[0] for line in lines if line.startswith("  d")]
     assert shown == ["domain", *(f"d{n:02d}" for n in range(48)), "d58", "d59"]
-    assert "  10 more domains, with fewer traces: see --json" in lines
+    assert "  10 more domains, with fewer traces: see --json, or domains in Python" in lines
 
 
 ODD = "say \x1b[31mred\x1b[0m,\n then " + "x" * 300
@@ -469,7 +469,7 @@ def test_movers_are_shown_with_their_objectives(
         **{f"t{n}": f"in {n}" for n in (7, 8, 9)},
     }
     assert {mover["unread"] for mover in comparison.movers} == {None}
-    text = comparison_text(comparison)
+    text = str(comparison)
     assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 120
@@ -477,7 +477,7 @@ def test_movers_are_shown_with_their_objectives(
     comparison = compared(two.warehouse, first, second)
     unread = {mover["trace_id"]: mover["unread"] for mover in comparison.movers if mover["unread"]}
     assert unread == {"large": "large"}
-    shown = comparison_text(comparison).splitlines()
+    shown = str(comparison).splitlines()
     assert "    (its file is too large to be read again for this)" in shown
 
 
@@ -506,7 +506,7 @@ def test_a_terminal_shows_ten_movers_of_more(reread: tuple[Two, str, str]) -> No
     comparison = compared(two.warehouse, first, second)
     assert len(comparison.movers) == 10
     more = replace(comparison, movers=TopChanges(comparison.movers * 2))
-    assert comparison_text(more) == comparison_text(comparison)
+    assert str(more) == f"{comparison}\n  10 more: see --json, or movers in Python"
 
 
 def test_an_objective_that_cannot_be_read_again_says_why(reread: tuple[Two, str, str]) -> None:
@@ -530,7 +530,7 @@ def test_an_objective_that_cannot_be_read_again_says_why(reread: tuple[Two, str,
         "unreadable": (None, "unreadable"),
         "put back": (None, "changed"),
     }
-    assert "    (its file is gone from the archive)" in comparison_text(comparison).splitlines()
+    assert "    (its file is gone from the archive)" in str(comparison).splitlines()
     put_back.write_bytes(content)
     known = {mover["trace_id"]: mover for mover in compared(two.warehouse, first, second).movers}
     assert known["put back"]["objective"] == "fix part 0"
@@ -583,7 +583,7 @@ def test_over_the_same_archive_settings_differ_and_formulas_do_not_compare_unles
     two.write(in_code(1), in_code(2))
     first = two.run()
     comparison = compared(two.warehouse, first, two.run(threshold=0.1))
-    assert "what differs, over the same archive:" in comparison_text(comparison).splitlines()
+    assert "what differs, over the same archive:" in str(comparison).splitlines()
     assert [change.code for change in comparison.changes] == ["threshold"]
     with pytest.MonkeyPatch.context() as patch:
         for module in (kp_batch.ingest.scan, kp_batch.ingest.stage):

@@ -15,7 +15,6 @@ from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.current_settings import settings
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.excess import LimitInputs, exceeded_limits
-from kp_batch.planning.explain_plan import plan_text
 from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
@@ -249,6 +248,6 @@ def test_superseded_rows_and_files_are_counted_apart_from_rejected_rows(tmp_path
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(objective="old"), trace(id="")])
     write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(objective="new")])
     (tmp_path / "archive" / "c.parquet").write_bytes(b"PAR1 and no more")
-    text = plan_text(night.described(embedder="none"))
+    text = str(night.described(embedder="none"))
     rejected = "1 row, 1 file, 1 row superseded (missing_id 1, unreadable_file 1)"
     assert f"  reject     {rejected}" in text.splitlines()

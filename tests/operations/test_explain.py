@@ -18,7 +18,7 @@ from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError, explain_fixable
 from kp_batch.operations.explain import explain, find_trace
-from kp_batch.operations.explanation import Explanation, ScoreChanges, explanation_text
+from kp_batch.operations.explanation import Explanation, ScoreChanges
 from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import TraceContent, diff_contents, diff_texts
 from kp_batch.operations.preview import preview
@@ -84,7 +84,7 @@ def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
         else:
             assert explanation.neighbours_caveat is not None
         assert [entry["score"] for entry in explanation.history] == [row["score"]]
-        assert explanation_text(explanation)
+        assert str(explanation)
 
 
 @pytest.mark.telling
@@ -94,9 +94,7 @@ def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
 )
 def test_the_cache_of_a_group_is_named(made: Path, name: str, cache: str) -> None:
     explanation = explained(made, name)
-    assert f"compared with 2 traces in the cache{cache}, which holds 2" in explanation_text(
-        explanation
-    )
+    assert f"compared with 2 traces in the cache{cache}, which holds 2" in str(explanation)
     assert explanation.cache is not None
     assert explanation.cache.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
 
@@ -114,8 +112,8 @@ def test_a_text_that_is_cut_at_its_encoders_window_is_reported_as_cut(tmp_path: 
         "cut": True,
     }
     line = "  text       longer than its encoder's window, which reads its beginning alone"
-    assert line in explanation_text(explanations["cut"]).splitlines()
-    assert line not in explanation_text(explanations["whole"]).splitlines()
+    assert line in str(explanations["cut"]).splitlines()
+    assert line not in str(explanations["whole"]).splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -159,10 +157,10 @@ def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
         "none",
     )
     assert explanation.cache.domains == {"code": 7}
-    shown = explanation_text(explanation)
+    shown = str(explanation)
     assert "compared with 7 traces in the cache, which holds 100, with no ttl" in shown
     assert "  7 of these 7 are of its own domain, code: 100.0%" in shown.splitlines()
-    assert "of its own domain" not in explanation_text(explained(eight, "t0"))
+    assert "of its own domain" not in str(explained(eight, "t0"))
     assert "sum all« rows sum »all rows" in shown
     assert "             shared with " not in shown
 
@@ -175,7 +173,7 @@ def test_the_share_of_the_traces_domain_in_its_cache_is_shown(tmp_path: Path) ->
     for name, line in (("t3", "0 of these 3"), ("t4", "3 of these 4")):
         domain, share = ("legal", "0.0%") if name == "t3" else ("code", "75.0%")
         told = f"  {line} are of its own domain, {domain}: {share}"
-        assert told in explanation_text(explained(tmp_path, name)).splitlines()
+        assert told in str(explained(tmp_path, name)).splitlines()
 
 
 words = st.lists(st.sampled_from(["fix", "the", "import", ",", "now"]), max_size=12).map(" ".join)
@@ -203,7 +201,7 @@ def test_a_text_that_cannot_be_read_again_is_reported_with_the_reason(eight: Pat
         assert explanation.breakdown.score == explanation.by_profile["code"]
         assert (explanation.counts.n_types is None) == (unread is not None)
     assert {neighbour["unread"] for neighbour in explanation.neighbours} == {"gone", "changed"}
-    shown = explanation_text(explained(eight, "t0"))
+    shown = str(explained(eight, "t0"))
     assert "cannot be read again: its file is gone from the archive" in shown
 
 
@@ -233,7 +231,7 @@ def test_the_history_shows_what_each_run_changed(tmp_path: Path) -> None:
         if entry["change"] is not None:
             parts = (value for name, value in entry.items() if name.startswith("from_"))
             assert sum(part or 0 for part in parts) == pytest.approx(entry["change"], abs=1e-15)
-    assert "weights of code" in explanation_text(explained(tmp_path, "t0"))
+    assert "weights of code" in str(explained(tmp_path, "t0"))
     vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC) + timedelta(days=1))
     assert [entry["change"] for entry in explained(tmp_path, "t0").history] == [None]
 
@@ -285,11 +283,11 @@ def explained_as_of(folder: Path, run: str) -> float:
 def test_a_terminal_shows_the_last_ten_runs_of_the_past(eight: Path) -> None:
     explanation = explained(eight, "t0")
     [entry] = explanation.history
-    shown = explanation_text(replace(explanation, history=ScoreChanges([entry] * 12)))
-    assert "  2 earlier runs: see --json" in shown.splitlines()
+    shown = str(replace(explanation, history=ScoreChanges([entry] * 12)))
+    assert "  2 earlier runs: see --json, or history in Python" in shown.splitlines()
     assert shown.count(f"{entry['score']:.4f}\n") >= 10
     ten = replace(explanation, history=ScoreChanges([entry] * 10))
-    assert "earlier run" not in explanation_text(ten)
+    assert "earlier run" not in str(ten)
 
 
 def test_the_past_ends_where_the_manifest_of_a_run_is_gone_or_damaged(eight: Path) -> None:
@@ -312,7 +310,7 @@ def test_vectors_that_are_lost_are_reported(eight: Path) -> None:
         "the vectors are not stored any more; a run that replays it makes them again"
     )
     assert (explanation.neighbours, explanation.cache and explanation.cache.size) == ((), 3)
-    assert explanation.neighbours_caveat in explanation_text(explanation)
+    assert explanation.neighbours_caveat in str(explanation)
 
 
 BEGINNINGS = ("x", "xy", "kp:trace:zw", "kp:trace:z")
@@ -390,7 +388,7 @@ def test_a_rejected_trace_of_a_like_name_hides_no_other(with_ids: Path) -> None:
 def test_a_tool_without_a_name_is_shown_as_one(with_ids: Path) -> None:
     explanation = explained(with_ids, "t")
     assert [step.tool for step in explanation.steps or ()] == [None, ""]
-    assert 'tool_call "": b' in explanation_text(explanation)
+    assert 'tool_call "": b' in str(explanation)
 
 
 @pytest.mark.telling
@@ -398,14 +396,14 @@ def test_traces_of_the_same_objective_are_counted(with_ids: Path) -> None:
     explanations = [explained(with_ids, name) for name in ("id2", "t")]
     assert [each.same_objective for each in explanations] == [2, 0]
     line = "             shared with 2 other traces"
-    shown = [explanation_text(each).splitlines() for each in explanations]
+    shown = [str(each).splitlines() for each in explanations]
     assert [line in lines for lines in shown] == [True, False]
     assert "shared with" not in "\n".join(shown[1])
 
 
 @pytest.mark.telling
 def test_nothing_of_a_trace_reaches_a_terminal_unseen(with_ids: Path) -> None:
-    shown = explanation_text(explained(with_ids, "id2"))
+    shown = str(explained(with_ids, "id2"))
     assert all(sign.isprintable() or sign == "\n" for sign in shown)
     assert max(map(len, shown.splitlines())) <= 125
     assert "and 9 more steps" in shown
@@ -469,7 +467,7 @@ def test_the_command_prints_both_forms_and_changes_nothing(eight: Path) -> None:
     shown = invoke("explain", "t7", "--warehouse", warehouse)
     output = invoke("explain", "t7", "--warehouse", warehouse, "--json").stdout
     expected = explained(eight, "t7")
-    assert shown.stdout == explanation_text(expected) + "\n"
+    assert shown.stdout == str(expected) + "\n"
     assert TypeAdapter(Explanation).validate_json(output, strict=True) == expected
     assert json.loads(json_line(expected)) == json.loads(output)
     missing = invoke("explain", "nobody", "--warehouse", warehouse)

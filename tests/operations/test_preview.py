@@ -13,8 +13,9 @@ import pytest
 
 from kp_batch.errors import ArchiveError, AuditError, KpBatchError
 from kp_batch.operations.compare import compare
-from kp_batch.operations.preview import Preview, preview, preview_text
+from kp_batch.operations.preview import Preview, preview, preview_parts
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.rendering import as_text
 from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
@@ -83,8 +84,8 @@ def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     assert (result.changes, result.comparison.only_after) == (True, 3)
     objective = result.comparison.movers[0]["objective"]
     assert objective
-    assert objective[:20] in preview_text(result)
-    assert objective not in preview_text(result, shows_text=False)
+    assert objective[:20] in str(result)
+    assert objective not in as_text(preview_parts(result, shows_text=False))
 
 
 @pytest.mark.telling
@@ -95,10 +96,10 @@ def test_a_first_preview_and_one_of_nothing_have_nothing_to_compare(
     first = preview(config_of(tmp_path, preview=True))
     assert (first.comparison, first.counts.rescored, first.changes) == (None, 1, True)
     assert read_manifest(tmp_path / "warehouse") is None
-    assert "there is nothing to compare with" in preview_text(first)
+    assert "there is nothing to compare with" in str(first)
     quiet = preview(config_of(scored, preview=True))
     assert (quiet.comparison, quiet.changes) == (None, False)
-    assert preview_text(quiet).startswith("preview: nothing to do")
+    assert str(quiet).startswith("preview: nothing to do")
 
 
 def test_another_encoder_is_previewed_too(scored: Path) -> None:

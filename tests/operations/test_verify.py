@@ -14,12 +14,7 @@ from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, DamagedVectorsError, WarehouseError
 from kp_batch.operations.forget import forget
-from kp_batch.operations.verify import (
-    VECTOR_TOLERANCE,
-    Verification,
-    verification_text,
-    verify,
-)
+from kp_batch.operations.verify import VECTOR_TOLERANCE, Verification, verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.vacuum import vacuum
 from kp_batch.report.run_summary import Summary
@@ -411,7 +406,7 @@ def test_a_changed_profile_is_found(folder: Path) -> None:
 
 @pytest.mark.telling
 def test_one_of_each_is_reported_in_the_singular() -> None:
-    line = verification_text(Verification(0, 0, 2, 1, (), "")).splitlines()[0]
+    line = str(Verification(0, 0, 2, 1, (), "")).splitlines()[0]
     assert line == "1 trace verified (--seed 0), 1 skipped: its file is gone or changed"
 
 
@@ -421,7 +416,7 @@ def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     result = checked(folder)
     assert (result.missing, result.sampled, result.checked) == (0, 8, 4)
     assert result.wrong == ""
-    assert verification_text(result).splitlines()[0] == (
+    assert str(result).splitlines()[0] == (
         "4 traces verified (--seed 0), 4 skipped: their files are gone or changed"
     )
     (folder / "archive" / "b.parquet").unlink()
@@ -432,7 +427,7 @@ def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
         "or changed"
     )
     assert {difference["max_difference"] for difference in result.differences} == {None}
-    text = verification_text(result)
+    text = str(result)
     assert text.startswith("0 traces verified (--seed 0), 8 skipped")
     assert text.count("not compared") == len(result.differences)
 
@@ -477,7 +472,7 @@ def test_verifying_changes_nothing(folder: Path) -> None:
 @pytest.mark.telling
 def test_a_person_reads_the_column_the_difference_and_the_trace(folder: Path) -> None:
     tamper(folder, setting("t4", "score", pl.col("score") + 0.25))
-    lines = verification_text(checked(folder)).splitlines()
+    lines = str(checked(folder)).splitlines()
     assert lines[0] == "8 traces verified (--seed 0)"
     [line] = [line for line in lines if line.split()[:1] == ["score"]]
     assert line.split() == ["score", "0.25", "0", "t4"]

@@ -11,7 +11,6 @@ import kp_batch as kp
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.vacuum import vacuum
-from kp_batch.report.run_summary import as_text
 from kp_batch.warehouse.vacuum_result import VacuumResult
 from tests.support.kill.removal import parquet, published, refused, said, settings_of, write
 from tests.support.processes.commands import invoke
@@ -57,7 +56,7 @@ def test_a_run_removes_what_a_vacuum_would_remove_after_it(
     monkeypatch.setattr(rescore, "datetime", MonthLater)
     summary = rescore_and_report(settings_of(folder, keep="30d"))
     assert (summary.status, summary.removed) == ("nothing_to_do", wanted)
-    assert wanted.words in as_text(summary)
+    assert wanted.words in str(summary)
     assert len(parquet(warehouse)) == len(parquet(copy))
 
 
@@ -67,7 +66,7 @@ def test_a_run_that_publishes_removes_afterwards(folder: Path) -> None:
     assert summary.status == "done"
     assert summary.removed
     assert summary.removed.facts == 2  # of the replaced content
-    assert f"removed  {summary.removed.words}" in " ".join(as_text(summary).split("   "))
+    assert f"removed  {summary.removed.words}" in " ".join(str(summary).split("   "))
     assert summary.run_id in summary.removed.readable
 
 

@@ -18,7 +18,7 @@ from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.novelty.cache_settings import format_cache_by, parse_cache_by
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.planning.explain_plan import PlanDescription, describe, plan_text
+from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.run import Run, effective_config
@@ -299,7 +299,7 @@ def test_different_values_make_different_groups_whatever_they_contain(tmp_path: 
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
     plan = planned(tmp_path / "archive", tmp_path / "w", cache_by="agent_id", embedder="hashing")
     assert (plan.caches, plan.traces_without_value) == (len(agents), 1)
-    assert "  caches     11, by agent_id; 1 trace without a value" in plan_text(plan)
+    assert "  caches     11, by agent_id; 1 trace without a value" in str(plan)
     run(tmp_path / "archive", tmp_path / "warehouse", cache_by="agent_id")
     scored = ask_rows(
         tmp_path / "warehouse", "SELECT cache_group, cached_vectors, novelty FROM scores"

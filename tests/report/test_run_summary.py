@@ -11,12 +11,7 @@ import kp_batch.pipeline.publish
 import kp_batch.report.run_summary
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.report.run_summary import (
-    DomainScores,
-    as_text,
-    nothing_text,
-    with_all_domains,
-)
+from kp_batch.report.run_summary import DomainScores, nothing_text, with_all_domains
 from kp_batch.steps.step import timed
 from kp_batch.text import bar_line
 from tests.support.make.archives import trace, write_jsonl
@@ -48,7 +43,7 @@ def test_each_domain_has_its_bar_line_and_hostile_names_are_written_out_and_long
     write_jsonl(tmp_path / "a.jsonl", traces)
     summary = rescore_archive(config(tmp_path, tmp_path / "a.jsonl", embedder="none"))
     assert sorted(sum(row["bins"]) for row in summary.scores) == [1, 1, 2]
-    text = as_text(summary)
+    text = str(summary)
     assert len(text) < 2_000
     assert "\\x1b[31mred\\n# <script>" in text
     assert "\x1b" not in text
@@ -125,7 +120,7 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
     monkeypatch.setattr(kp_batch.report.run_summary, "SHOWN_DOMAINS", 4)
     shown = replace(rescore_archive(config(tmp_path, archive)), run_id=every.run_id)
     assert (shown.domains, shown.scores) == (5, every.scores[:4])
-    assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
+    assert str(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
     assert len(shown.scores) == 4
     assert with_all_domains(tmp_path / "warehouse", shown) == replace(shown, scores=every.scores)
 
@@ -150,6 +145,6 @@ def test_a_summary_shows_how_long_the_run_waited_and_for_what(tmp_path: Path) ->
         (alone, "7.8 s (work 6.2 s, start 1.6 s)"),
         ({**alone, "prefect": 5.0}, "12.8 s (work 6.2 s, Prefect 5.0 s, start 1.6 s)"),
     ):
-        first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
+        first, *lines = str(replace(summary, seconds=seconds)).splitlines()
         assert first == f"run {summary.run_id}: 1 of 1 trace rescored in {duration}"
         assert "  seconds    read 2.25, write 4.00" in lines

@@ -14,7 +14,6 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.current_settings import settings
 from kp_batch.operations.explain import explain
-from kp_batch.operations.explanation import explanation_text
 from kp_batch.operations.forget import forget
 from kp_batch.operations.score import score_lines, scored_text
 from kp_batch.operations.sweep import sweep
@@ -253,7 +252,7 @@ def test_settings_explain_and_score_name_the_date(dated: Archive) -> None:
         assert explained.weights_from == scored.weights_from == date
         assert explained.by_profile["code"] == explained.breakdown.score
         assert scored.breakdown.profile_id == explained.breakdown.profile_id
-        assert (in_text in explanation_text(explained)) == bool(date)
+        assert (in_text in str(explained)) == bool(date)
         assert (in_text in scored_text(scored)) == bool(date)
 
 

@@ -17,7 +17,7 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.preview import plan
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.report.run_summary import Summary, as_text
+from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.audits import audits_text, load_audits
 from kp_batch.warehouse.manifest import read_manifest
@@ -119,7 +119,7 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named_but_forgettin
     summary = night(audits=audits, allow_audit=("many", "other"), threshold=0.1)
     assert summary.run_id
     assert audits_text(summary.audits) == "1 of 4 pass, many allowed, other allowed, soft warns"
-    assert f"  audits     {audits_text(summary.audits)}" in as_text(summary)
+    assert f"  audits     {audits_text(summary.audits)}" in str(summary)
     assert forget(tmp_path / "warehouse", ["a"]).traces == 1  # which they do not hold up
 
 
@@ -130,7 +130,7 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     file.unlink()
     summary = night()
     assert (summary.run_id, outcomes(summary)) == (None, {"few": (0, False)})
-    assert as_text(summary).endswith("; audits: 1 of 1 pass")
+    assert str(summary).endswith("; audits: 1 of 1 pass")
     [kept] = [
         setting for setting in settings(tmp_path / "warehouse") if setting["name"] == "audit few"
     ]

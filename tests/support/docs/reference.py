@@ -33,12 +33,12 @@ from tests.support.make.publications import publish_nothing
 from tests.support.read.schemas import SCHEMAS, schema_files
 
 REFERENCE = DOCS / "reference"
+for _name in _MODULES:  # they add their commands to the group, which two pages need
+    import_module(f"kp_batch.cli.{_name}")
 
 
 def commands() -> Iterator[str]:
     """Every command with its options; those of several commands once, and settings by name."""
-    for name in _MODULES:
-        import_module(f"kp_batch.cli.{name}")
     of_run = _rows("run")
     shared = {name: of_run[name] for name in _SHARED}
     yield from ("## Shared options\n", *shared.values(), "")
