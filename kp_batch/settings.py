@@ -2,7 +2,7 @@
 
 The models are the tables of a project's file. They define the fields of `RescoreConfig`, the
 options of the command line and their help, the keywords in Python, Prefect's form, and the file
-that `init` writes. Readers check the settings that a warehouse keeps by `warehouse.kept_settings`.
+that `init` writes. They also check the settings that a warehouse keeps.
 """
 
 import re
@@ -36,7 +36,6 @@ from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_prof
 from kp_batch.text import format_duration, parse_duration, parse_keep
 from kp_batch.warehouse.audits import Audits as AuditSet
 from kp_batch.warehouse.audits import load_audits, parse_audits
-from kp_batch.warehouse.kept_settings import CACHE_SIZE
 
 EMBEDDERS = ("minilm", "hashing", "none")  # any other value is the name of a model
 NONE = "none"  # a value; leaving it out means something else
@@ -182,7 +181,7 @@ Ray = Annotated[
     AfterValidator(_check_workers),
     _json_of("string", "integer", "null"),
 ]
-CacheSize = Annotated[int, Field(ge=CACHE_SIZE.least, le=CACHE_SIZE.most, strict=True)]
+CacheSize = Annotated[int, Field(ge=1, le=2**63 - 1, strict=True)]
 Threshold = Annotated[float, Field(ge=SHARE.least, le=SHARE.most)]
 Limit = Annotated[
     str | None,

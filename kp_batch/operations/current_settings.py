@@ -12,9 +12,8 @@ from kp_batch.project import ProjectFile
 from kp_batch.rendering import Head, Part, Row, Table
 from kp_batch.text import one_line, padded, printable, shortened, width
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.kept_settings import complete
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.reasons import dated, in_words, weights_by_date
+from kp_batch.warehouse.reasons import complete, dated, in_words, weights_by_date
 
 _VALUE = 73  # characters, as many as the weights of a profile take
 _DONE = """

@@ -16,9 +16,9 @@ from kp_batch.errors import WarehouseError
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.kept_settings import complete
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest
+from kp_batch.warehouse.reasons import complete
 from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 from kp_batch.warehouse.staging import Staging

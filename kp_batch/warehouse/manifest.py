@@ -18,10 +18,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from kp_batch.errors import IdentityError, WarehouseError
-from kp_batch.json_values import Bounds, are_all, is_flag, is_text
+from kp_batch.json_values import SHARE, Bounds, are_all, is_flag, is_text
 from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
-from kp_batch.warehouse.kept_settings import wrong_setting
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
 if TYPE_CHECKING:  # not needed by a status
@@ -64,8 +63,8 @@ class Manifest:
             ValueError: a name, a type or a value is not one that a run writes.
         """
         manifest = cls(**{field.name: content[field.name] for field in fields(cls)})
-        if wrong := wrong_setting(manifest.settings):
-            raise ValueError(f"no run writes {wrong}")
+        if not _are_settings(manifest.settings):
+            raise ValueError("no run writes such settings")
         if not are_all(manifest.tables, lambda name, x: name in TABLE_NAMES and _are_lists(x)):
             raise ValueError("no run writes such tables")
         texts = (manifest.publication, manifest.warehouse_id, manifest.before)
@@ -107,6 +106,15 @@ class Manifest:
     def as_json(self) -> str:
         """Return the text of manifest.json."""
         return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}) + "\n"
+
+
+def _are_settings(settings: Any) -> bool:
+    """Check the numbers that become SQL. A run checks all settings when it takes them."""
+    return (
+        isinstance(settings, dict)
+        and SHARE.allows(settings.get("threshold", 1))
+        and _NUMBER.allows(settings.get("cache_size", 1))
+    )
 
 
 def _are_lists(months: Any) -> bool:

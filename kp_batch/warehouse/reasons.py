@@ -6,7 +6,6 @@ from itertools import groupby
 from typing import Any, Literal
 
 from kp_batch.text import count_of
-from kp_batch.warehouse.kept_settings import complete
 
 _TO = "\N{RIGHTWARDS ARROW}"
 _WEIGHTS = "profiles"  # the setting whose changes are listed by profile
@@ -14,6 +13,8 @@ _AUDITS = "audits"  # the one whose changes are listed by audit
 _FROM = "from"  # the key of a date among the weights of a profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
+# What a warehouse means that lacks a setting, because it is older than the setting.
+_ADDED: Mapping[str, Any] = {"reject_text": True}
 Weights = Mapping[str, float]  # by dimension
 
 # What a run may have to publish again.
@@ -56,6 +57,14 @@ class RolledBack:
                 undone = tuple(other for other in reasons if other is not reason)
                 return cls(reason.old, reason.new, undone)
         return None
+
+
+def complete(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of a warehouse, with those that it is too old to have.
+
+    Before the first run there are none.
+    """
+    return {**settings, **_ADDED, **settings} if settings else settings  # in their order
 
 
 def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 import kp_batch as kp
-from kp_batch.errors import IdentityError, StorageError, WarehouseError
+from kp_batch.errors import IdentityError, SettingError, StorageError, WarehouseError
 from kp_batch.operations import migrate as migration
 from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import available_runs
@@ -375,6 +375,19 @@ def test_it_needs_a_finished_forget_and_the_expected_warehouse(tmp_path: Path) -
     (warehouse / "forgetting").write_text("[]")
     with fails_with(WarehouseError, "unfinished_forget", "with the version of kp_batch that began"):
         migrate(warehouse)
+
+
+def test_settings_that_are_wrong_are_named_before_anything_is_written(tmp_path: Path) -> None:
+    warehouse = unpacked(19, 2, tmp_path)
+    old = manifest_of(warehouse)
+    wrong = {**old["settings"], "profiles": [], "ttl": "soon"}
+    (warehouse / "manifest.json").write_text(json.dumps({**old, "settings": wrong}))
+    before = listing(warehouse)
+    message = r"the settings in manifest.json have faults: (?s:.*)ttl(?s:.*)restore it from a copy$"
+    for dry_run in (True, False):
+        with fails_with(SettingError, "settings", message):
+            migrate(warehouse, dry_run=dry_run)
+    assert before.items() <= listing(warehouse).items()
 
 
 def test_a_damaged_log_is_named(tmp_path: Path) -> None:

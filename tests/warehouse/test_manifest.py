@@ -12,10 +12,11 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES
 from kp_batch.settings import Settings
 from kp_batch.warehouse.bucket.location import folder_of
-from kp_batch.warehouse.kept_settings import KEPT
-from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.reasons import complete
 from tests.support.make.archives import trace, write_jsonl
+from tests.support.make.kept import unpacked
 from tests.support.read.errors import fails_with
 
 SETTINGS: dict[str, Any] = {"threshold": 0.75}
@@ -52,17 +53,8 @@ DAMAGES: dict[str, Mapping[str, Any]] = {
     "threshold as a truth": {"settings": {"threshold": True}},
     "threshold beyond its bounds": {"settings": {"threshold": 10**400}},
     "threshold that is no number": {"settings": {"threshold": float("nan")}},
-    "an unknown setting": {"settings": {"x": 1}},
     "a list of settings": {"settings": [1]},
-    "a cache of no size": {"settings": {"cache_size": 0}},
     "a cache size as text": {"settings": {"cache_size": "9"}},
-    "an embedder that is a list": {"settings": {"embedder": ["none"]}},
-    "weights that are text": {"settings": {"profiles": {"default": {"novelty": "1"}}}},
-    "profiles that are a list": {"settings": {"profiles": []}},
-    "a date that is a number": {"settings": {"profiles": {"default": [{"from": 1}]}}},
-    "weights that are a number": {"settings": {"profiles": {"default": [1]}}},
-    "text that is a number": {"settings": {"trace_text": 1}},
-    "a setting without a value": {"settings": {"ttl": None}},
     "an unknown table": {"tables": {"../x": LISTS}},
     "a version of a table": {"tables": {"runs": 0}},
     "a list of lists": {"tables": {"runs": ["b" * 32]}},
@@ -108,9 +100,15 @@ def test_of_another_format_in_a_bucket_the_url_is_named(
 
 def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
     settings = RescoreConfig(archive=("a",), warehouse=tmp_path, embedder="none").settings
-    assert settings.keys() == set(Settings.model_fields) == set(KEPT)
+    assert settings.keys() == set(Settings.model_fields)
     write(tmp_path, settings, dict.fromkeys(TABLES, LISTS))
     assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, LISTS))
+
+
+def test_an_older_warehouse_has_a_value_of_each_setting(tmp_path: Path) -> None:
+    oldest = require_manifest(unpacked(FORMAT_VERSION, 5, tmp_path)).settings
+    assert complete(oldest).keys() == set(Settings.model_fields)
+    assert [*complete(oldest)][: len(oldest)] == [*oldest]
 
 
 @pytest.mark.telling

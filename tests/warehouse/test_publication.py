@@ -212,19 +212,12 @@ def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
     assert require_manifest(one).warehouse_id == published.warehouse_id
 
 
-UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
-    "a setting": ({"cache_size": 10**19}, "the setting cache_size 10000000000000000000"),
-    "an unknown setting": ({"since": "none"}, "the setting since 'none'"),
-}
-
-
 @pytest.mark.telling
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_a_manifest_that_nobody_could_read_is_not_published(one: Path, name: str) -> None:
-    wrong, message = UNREADABLE[name]
+def test_a_manifest_that_nobody_could_read_is_not_published(one: Path) -> None:
     before = require_manifest(one)
-    manifest = Manifest({**before.settings, **wrong}, before.tables)
-    with pytest.raises(WarehouseError, match=f"unreadable .*{message}.*, so nothing was published"):
+    manifest = Manifest({**before.settings, "cache_size": 10**19}, before.tables)
+    message = r"unreadable \(no run writes such settings\), so nothing was published"
+    with pytest.raises(WarehouseError, match=message):
         publish_tables(one, manifest)
     assert require_manifest(one) == before
     with writing(one, wait=False):
@@ -236,7 +229,7 @@ def test_a_run_whose_settings_nobody_could_read_fails_and_leaves_the_warehouse_a
 ) -> None:
     before = our_tables(folder / "warehouse")
     unchecked = settings_of(folder).model_copy(update={"threshold": 2.0})
-    with pytest.raises(WarehouseError, match=r"no run writes the setting threshold 2\.0"):
+    with pytest.raises(WarehouseError, match="no run writes such settings"):
         rescore_archive(unchecked)
     after = our_tables(folder / "warehouse")
     assert after["scores"] == before["scores"]
