@@ -19,7 +19,7 @@ import polars as pl
 from kp_batch.errors import BusyError, StorageError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.rendering import Facts, Head, Part
-from kp_batch.settings import Settings
+from kp_batch.settings import Settings, field_of
 from kp_batch.text import count_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import refresh
@@ -107,7 +107,7 @@ def _result(
 
     Raises:
         IdentityError: it has another id.
-        SettingError: its settings have faults.
+        SettingError: some of its settings are wrong.
         WarehouseError: it cannot be migrated.
     """
     if earlier is None:
@@ -115,8 +115,8 @@ def _result(
         return MigrateResult(shown(warehouse), FORMAT_VERSION, FORMAT_VERSION)
     check_manifest(Manifest({}, {}, warehouse_id=earlier.warehouse_id), warehouse, warehouse_id)
     # No digest protects the manifests of earlier formats.
-    said = "the settings in manifest.json have faults: {}; restore it from a copy"
-    Settings.checked(earlier.now.settings, said=said)
+    said = "the settings in manifest.json are wrong: {}; restore it from a copy"
+    Settings.checked(earlier.now.settings, field_of, said)
     if Layout(warehouse).forgetting.exists():
         raise WarehouseError(
             f"a kp-batch forget did not finish in {shown(warehouse)}; run that command again with "
