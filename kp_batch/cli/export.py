@@ -1,4 +1,4 @@
-"""`export`: the best traces out of a warehouse."""
+"""`export`: write the best traces of a warehouse to a file."""
 
 import re
 from collections.abc import Generator, Iterator, Sequence
@@ -48,14 +48,14 @@ def _options() -> "type[ExportOptions]":
     "--output",
     required=True,
     metavar="FILE",
-    help="FILE.jsonl, FILE.parquet or FILE.csv, as the format has them; - for stdout.",
+    help="A .jsonl, .parquet or .csv file, depending on the format; - for stdout.",
 )
 @json_option
 def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> None:
-    """Write traces with their scores.
+    """Export traces with their scores.
 
-    By default, these are the traces at or above the threshold, read again from the archive. Formats
-    of scores have all traces. Private traces, and those that are gone or changed, are left out.
+    By default, exports the traces at or above the threshold; formats of scores alone export all.
+    Reads the traces from the archive. Leaves out private, missing and changed traces.
     """
     options = _options().checked(given(values), error=FaultySettingsError)
     from kp_batch.exports.export import check_parts
@@ -81,18 +81,18 @@ def export(warehouse: Path, output: str, *, as_json: bool, **values: Any) -> Non
 
 
 def exported_text(result: "ExportResult", output: str) -> str:
-    """Format what was exported for a terminal."""
+    """Format the result for a terminal."""
     left_out = [
         ("private", result.private),
         ("similar", result.dropped_similar),
-        ("not in per", result.dropped_by_per),
-        ("not in top", result.dropped_by_top),
+        ("over --per", result.dropped_by_per),
+        ("over --top", result.dropped_by_top),
         *result.not_found.items(),
         ("no score", result.ids_without_score),
     ]
     where = "stdout" if output == _STDOUT else printable(output)
     lines = [
-        f"{count_of(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
+        f"{result.exported:,} of {count_of(result.chosen, 'chosen trace')} written to {where}",
         *(_condition_text(*condition) for condition in result.conditions.items()),
         *(f"  {reason:<10} {count_of(count, 'trace')}" for reason, count in left_out if count),
         *(f"  see        {printable(file)}" for file in result.not_found_files),
@@ -124,21 +124,21 @@ def _condition_text(words: str, left_out: int) -> str:
 
 
 def ending_of(output: str, endings: Sequence[str]) -> str:
-    """Return the ending of the output's name, which chooses its format; for stdout, the first."""
+    """Return the ending of the output's name; for stdout, the first of `endings`."""
     ending = endings[0] if output == _STDOUT else Path(output).suffix.lower()
     if ending not in endings:
         named = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
         raise click.BadParameter(
-            f"a file ends with {named}, or is -: got {output!r}", param_hint="-o"
+            f"the file must end with {named}, or be - for stdout: got {output!r}", param_hint="-o"
         )
     return ending
 
 
 @contextmanager
 def output_file(output: str, *, private: bool = False) -> Generator[Path]:
-    """Yield a file to write, which replaces the output when it is complete.
+    """Yield a file to write. When it is complete, it replaces the output.
 
-    For stdout, a pipe or a device, it is copied there instead. See `replacing`.
+    If the output is stdout, a pipe or a device, the file is copied there instead. See `replacing`.
 
     Args:
         output: a name, or -. If the name is a link, the link is replaced, not its target.
@@ -162,7 +162,7 @@ def output_file(output: str, *, private: bool = False) -> Generator[Path]:
 
 
 def _is_device(target: Path) -> bool:
-    """Whether the file is written to instead of replaced, as a pipe, or stdout by its name."""
+    """Whether to write into the file instead of replacing it: a pipe, or stdout by its name."""
     is_stream = str(target.absolute()).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     with writing_to_named(target):
         is_written = target.exists() and not target.is_dir()
@@ -170,7 +170,7 @@ def _is_device(target: Path) -> bool:
 
 
 def _stream(target: Path | None) -> TextIO | None:
-    """Return the user's stream that an output names, directly or by links; see `supervise`."""
+    """Return the stream of the user that an output names, directly or by links; see `supervise`."""
     if target is None:
         return user_out()
     for _ in range(_LINKS):

@@ -19,7 +19,7 @@ from kp_batch.text import time_of
 
 
 def _begin(text: str) -> datetime:
-    """Parse the time from which weights apply; a day is its midnight in UTC."""
+    """Parse the time from which weights apply; a day means its midnight in UTC."""
     if time_of(f"{text}Z") or not (begin := time_of(text)):
         raise ValueError(f"{text!r} is neither a day such as 2026-01-31, nor a time with a zone")
     return begin
@@ -33,32 +33,32 @@ def _begin(text: str) -> datetime:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.toml",
-    help="Write all profiles. Domains with evidence get the fitted weights.",
+    help="Write all profiles; domains with enough evidence get the fitted weights.",
 )
 @click.option(
     "--from",
     "begin",
     type=Parsed(_begin),
     metavar="DAY",
-    help="The traces from then on get the fitted weights.",
+    help="Apply the fitted weights to traces from this day or time on.",
     show_default="all traces",
 )
 @click.option(
     "--profiles",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.toml",
-    help="Compare with the profiles of this file, not with the published ones.",
+    help="Compare with the profiles in this file instead of the published ones.",
 )
 @count_option(
-    "--suggest", "suggest", default=None, help="Suggest so many traces to label next, one a task."
+    "--suggest", "suggest", default=None, help="Suggest N traces to label next, one per task."
 )
 @json_option
 def fit(labels: Path, warehouse: Path, *, as_json: bool, **options: Any) -> None:
     """Find the weights that order LABELS best.
 
-    Tests them on labels held out, and says whether the evidence suffices to change any weights.
-    LABELS is CSV, Parquet or JSON lines with trace_id, label (yes or no, or a number) and perhaps
-    weight. Changes nothing in the warehouse.
+    Tests them on held-out labels, and says whether the evidence suffices to change any weights.
+    LABELS is a CSV, Parquet or JSONL file with the columns trace_id, label (yes or no, or a number)
+    and optionally weight. Does not change the warehouse.
     """
     from kp_batch.operations.fit import FitOptions, fit_weights
 

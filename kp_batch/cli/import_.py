@@ -81,21 +81,21 @@ def _limits() -> "type[ImportLimits]":
     "archive",
     metavar="ARCHIVE",
     type=_FolderOrUrl(file_okay=False),
-    help="The folder of the archive, or its URL in a bucket. It gets a file for each day.",
+    help="The archive's folder, or its URL in a bucket. It gets one file per day.",
 )
 @click.option(
     "--rules",
     "rules_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A TOML file of rules for success, confidence, domain and more.",
+    help="A TOML file with rules for success, confidence, domain and more.",
 )
 @click.option("--success", help="score:NAME:AT_LEAST, or always.")
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
-@click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
+@click.option("--domain", help="The field with the domain, or =DOMAIN for all traces.")
 @click.option(
     "--agent-id",
     metavar="FIELD",
-    help="A field of the format that names the agent, instead of its usual one.",
+    help="The field with the agent's name, instead of the format's usual one.",
 )
 @click.option(
     "--created-at", metavar="TIME", help="start, end, field:NAME, or one time for all traces."
@@ -117,8 +117,8 @@ def import_(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Import other systems' traces into an archive.
 
-    `kp-batch import-formats` lists the FORMATs. auto takes the archive's format, or detects it.
-    Without arguments, run the project's imports, one after another.
+    `kp-batch import-formats` lists the FORMATs. auto uses the archive's format, or detects one.
+    Without arguments, run all imports of the project.
     """
     if _is_bare():
         _import_all(as_json=as_json)
@@ -176,10 +176,7 @@ def import_formats() -> None:
 def import_forget(
     archive: str, ids: tuple[str, ...], sources: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Remove imported traces for good from ARCHIVE.
-
-    This includes their records.
-    """
+    """Remove imported traces and their records from ARCHIVE, for good."""
     if not (ids or sources):
         raise click.UsageError("Missing argument '[ID]...', or option '--source'.")
     from kp_batch.imports.forgetting import forget
@@ -190,7 +187,7 @@ def import_forget(
 
 
 def _is_bare() -> bool:
-    """Whether the command is given nothing that would make it another one than the project's."""
+    """Whether the command has no arguments, so that it runs the project's imports."""
     context = click.get_current_context()
     given = {name for name, value in context.params.items() if value not in (None, ())}
     return given <= {"as_json"}

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from kp_batch.operations.rollback import RollbackResult
 
 _NEEDS = (
-    "who opens it needs DuckDB's extension for that store (INSTALL httpfs, or azure), credentials "
-    "(CREATE SECRET), and this file made again after each run"
+    "to open it, use DuckDB with the extension for that store (INSTALL httpfs, or azure) and "
+    "credentials (CREATE SECRET); make this file again after each run"
 )
 
 
@@ -95,7 +95,7 @@ def vacuum(warehouse: Path, keep: timedelta, *, dry_run: bool, as_json: bool) ->
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @warehouse_option
 @click.option(
-    "--from", "file", type=NamedFile("rb"), help="A file with one id per line; - is stdin."
+    "--from", "file", type=NamedFile("rb"), help="A file with one id per line, or - for stdin."
 )
 @click.option("--unseen-too", is_flag=True, help="Keep unknown ids out of later runs, too.")
 @note_option
@@ -113,8 +113,8 @@ def forget(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Remove traces for good.
 
-    Scores are then as if these traces had never been in the archive. If an ID is unknown, this
-    fails and changes nothing, unless --unseen-too is given. With that, it also makes the warehouse
+    Scores are then as if these traces had never been in the archive. If an ID is unknown, the
+    command fails and changes nothing. --unseen-too accepts unknown IDs, and creates the warehouse
     if there is none.
     """
     all_ids = _ids(ids, file)
@@ -138,8 +138,8 @@ def forget(  # noqa: PLR0913 (each is an option)
 def migrate(warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
     """Upgrade a warehouse to the format of this version.
 
-    It keeps settings, vectors, forgotten ids and all runs that --as-of can read. Until it ends, the
-    warehouse stays as it was.
+    Keeps settings, vectors, forgotten ids and all runs that --as-of can read. An interrupted
+    upgrade leaves the old warehouse intact; run it again.
     """
     from kp_batch.operations.migrate import migrate as migrate_warehouse
 
@@ -156,7 +156,7 @@ def migrate(warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Print what would be undone; change nothing.")
 @json_option
 def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Publish again what RUN left.
+    """Publish the tables of RUN again.
 
     Restores its scores, rejects, files and settings. RUN is an id or its beginning, previous, or a
     time such as 2026-03-01T02:00 (in UTC unless a zone follows): the last run that had succeeded by
@@ -178,16 +178,16 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
 
 
 def _project_warning(warehouse: Path, result: "RollbackResult") -> str | None:
-    """Warn if the project would bring back what was undone, or its file cannot be read."""
+    """Return a warning if the project would bring back what was undone, or cannot be read."""
     try:
         lines = _lines_bringing_back(warehouse, result)
-    except SettingError as error:  # of its file, in which this changes nothing
-        return f"{error}; whether it would bring back what this undoes is not known"
+    except SettingError as error:  # of the project's file; the rollback itself is done
+        return f"{error}; it is unknown whether the project would bring back what this undoes"
     if not lines:
         return None
     return (
-        f"the project would bring back what this undoes: {', '.join(lines)}; change it there: "
-        "until then, or a run with --ignore-rollback, runs fail"
+        f"the project would bring back what this undoes: {', '.join(lines)}; change it there, or "
+        "run once with --ignore-rollback; until then, runs fail"
     )
 
 
@@ -205,7 +205,7 @@ def _lines_bringing_back(warehouse: Path, result: "RollbackResult") -> list[str]
 
 
 def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
-    """Log a command, unless it changes nothing; without a warehouse, write no log either."""
+    """Log a command that changes something; require a warehouse."""
     from kp_batch.warehouse.manifest import require_manifest
 
     require_manifest(warehouse)
@@ -213,7 +213,7 @@ def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
 
 
 def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:
-    """Return the ids of the command line and of a file, one a line, without empty ones."""
+    """Return the ids of the command line and of a file with one per line, without empty ones."""
     try:
         lines = decoded(file.read()).split("\n") if file else []
         "".join(ids).encode()

@@ -1,4 +1,4 @@
-"""Choose scored traces in the tables of a warehouse, with their places in the archive."""
+"""Choose scored traces in a warehouse's tables, with their places in the archive."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _READ_AT_ONCE = 2_000  # rows
-# What DuckDB raises for a condition that is wrong or not allowed.
+# DuckDB raises these if a condition is wrong or not allowed.
 _CONDITION_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
 
 
@@ -31,11 +31,10 @@ class Choice:
     """The traces that meet the conditions of an export.
 
     Attributes:
-        count: how many there are.
-        left_out: the conditions in words, in order. Each has the number of traces that meet the
-            conditions before it, and not this one.
-        unscored: the traces of `ids` and of the run of `only_changed` without a score now, sorted.
-        unscored_ids: how many ids of `ids` are among them.
+        count: the number of these traces.
+        left_out: for each condition in words, in order, the number of traces that it removes.
+        unscored: the traces of `ids` and of the run `only_changed` that have no score now, sorted.
+        unscored_ids: how many of them are in `ids`.
     """
 
     count: int
@@ -47,18 +46,18 @@ class Choice:
 def choose(warehouse: Path, options: ExportOptions, path: Path, *, all_scores: bool) -> Choice:
     """Write the `ChosenTrace` of each trace that meets the conditions to a Parquet file.
 
-    DuckDB gets access only to that file's folder and the warehouse.
+    DuckDB can access only that file's folder and the warehouse.
 
     Args:
         warehouse: the folder of the tables.
-        options: have the conditions.
-        path: the file, which also has all columns of the view scores.
-        all_scores: whether the lowest score is 0 by default, and not the threshold.
+        options: the conditions.
+        path: the file. It also gets all columns of the view scores.
+        all_scores: whether the default of `min_score` is 0 instead of the threshold.
 
     Raises:
-        KpBatchError: DuckDB refuses the condition in SQL, no id of `ids` has a score, or vectors
-            are missing for `distinct`.
-        WarehouseError: the tables of the run of `only_changed` were removed.
+        KpBatchError: DuckDB refuses the condition in SQL, no id in `ids` has a score, or vectors
+            for `distinct` are missing.
+        WarehouseError: the tables of the run `only_changed` were removed.
     """
     with connect(warehouse) as connection:
         connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=duckdb_limit()))
@@ -77,8 +76,8 @@ def choose(warehouse: Path, options: ExportOptions, path: Path, *, all_scores: b
         ).fetchall()
         if options.ids and unscored_ids == len(options.ids) and not options.deleted:
             raise KpBatchError(
-                f"none of {count_of(unscored_ids, 'id')} has a score, such as "
-                f"{printable(options.ids[0])}; give values of scores.trace_id"
+                f"none of {count_of(unscored_ids, 'id')} has a score (such as "
+                f"{printable(options.ids[0])}); give ids of scored traces: scores.trace_id"
             )
         return Choice(count, left_out, tuple(trace_id for (trace_id,) in unscored), unscored_ids)
 
@@ -88,7 +87,7 @@ def _create_earlier(
 ) -> None:
     """Create the tables asked_ids, unchanged_ids and unscored.
 
-    An unchanged trace has the same score as in the run of `only_changed`, from the same settings.
+    An unchanged trace has the same score and the same settings as in the run `only_changed`.
     """
     ids = pl.DataFrame({"trace_id": options.ids or ()}, {"trace_id": pl.String})
     connection.register("ids_of_options", ids.to_arrow())
@@ -124,7 +123,7 @@ def _create_wanted(
     """Create the table wanted: the rows of the view `scores` that meet the conditions.
 
     Returns:
-        The number of rows that each condition leaves out of what those before it leave.
+        The number of rows that each condition removes, applied in turn.
     """
     rows = connection.table("scores")
     set_variables(connection, domains=list(options.domain))
@@ -132,7 +131,7 @@ def _create_wanted(
     try:
         count = len(rows)
         for condition, words in options.conditions(threshold):
-            rows = rows.filter(str(condition))  # an expression, no statement; no subclass of str
+            rows = rows.filter(str(condition))  # an expression, not a statement; no subclass of str
             left_out[words] = left_out.get(words, 0) + count - len(rows)
             count = len(rows)
         query = SQL(rows.sql_query())
@@ -147,13 +146,13 @@ def _create_wanted(
 
 
 def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
-    """Refuse traces that were scored without an encoder."""
+    """Raise an error if traces were scored without an encoder."""
     query = "SELECT count(*) FROM wanted WHERE encoder_id = ?"
     [(count,)] = connection.execute(query, [NO_FINGERPRINT]).fetchall()
     if count:
         raise KpBatchError(
-            "without an embedder there are no vectors for --distinct "
-            f"({count_of(count, 'chosen trace')}); "
+            "--distinct needs vectors, but a run without an embedder scored "
+            f"{count_of(count, 'chosen trace')}; "
             "leave out --distinct, or run with an embedder first"
         )
 

@@ -32,9 +32,9 @@ class ExportComparison(Displayed):
     """Which traces entered and left since an earlier export."""
 
     in_both: int
-    entered: dict[str, int]  # the traces that only this export has, by the reason
-    left: dict[str, int]  # the traces that only the earlier one has, by the reason
-    changes: ExportChanges  # the first 100 of each, by id
+    entered: dict[str, int]  # traces only in this export, by reason
+    left: dict[str, int]  # traces only in the earlier export, by reason
+    changes: ExportChanges  # the first 100 that entered and that left, by id
 
 
 def compare_exports(
@@ -42,16 +42,16 @@ def compare_exports(
 ) -> ExportComparison:
     """Compare an export with an earlier one of the same warehouse.
 
-    The first reason that holds counts. A trace left because it was forgotten, because it has no
-    score now, because its score moved, because a better trace came, because it can no longer be
-    read or written, or because it does not meet the conditions of this export. A trace entered
-    because it was made after all traces of the earlier export, or it was not chosen then.
+    Each trace gets the first reason that holds. It left because it was forgotten, has no score now,
+    has another score, was replaced by a better trace, is private or can no longer be read or
+    written, or does not meet the conditions of this export. It entered because it is newer than
+    all traces of the earlier export, or because it was not chosen then.
 
     Args:
         warehouse: the folder of the tables.
-        connection: has the view read of the traces that can be written, and the table exported.
+        connection: has the view `read`, the traces that can be written, and the table `exported`.
         chosen: the file of `choose`.
-        earlier: what `earlier_scores` returns.
+        earlier: the result of `earlier_scores`.
     """
     snapshot = published(warehouse)
     scores = snapshot.scan("scores").select("trace_id", "created_at", now="score")
@@ -80,13 +80,10 @@ def compare_exports(
 
 def _comparison(rows: pl.DataFrame) -> ExportComparison:
     newest = rows.filter("is_before")["created_at"].max()
-    is_newer = pl.col("created_at") > pl.lit(newest, TIMESTAMP)  # null: no trace is known
+    is_newer = pl.col("created_at") > pl.lit(newest, TIMESTAMP)  # null: no earlier trace is known
     entered = rows.filter(~pl.col("is_before")).with_columns(
         pl.lit(_ENTERED).alias("change_of_export"),
-        pl.when(is_newer)
-        .then(pl.lit("made later"))
-        .otherwise(pl.lit("not chosen then"))
-        .alias("why"),
+        pl.when(is_newer).then(pl.lit("newer")).otherwise(pl.lit("not chosen then")).alias("why"),
     )
     moved = pl.col("earlier_score").is_not_null() & (pl.col("earlier_score") != pl.col("score"))
     left = rows.filter("is_before", ~pl.col("is_exported")).with_columns(
@@ -94,13 +91,13 @@ def _comparison(rows: pl.DataFrame) -> ExportComparison:
         pl.when("is_forgotten")
         .then(pl.lit("forgotten"))
         .when(pl.col("score").is_null())
-        .then(pl.lit("without a score now"))
+        .then(pl.lit("no longer scored"))
         .when(moved)
-        .then(pl.lit("its score moved"))
+        .then(pl.lit("its score changed"))
         .when("is_read")
-        .then(pl.lit("a better one came"))
+        .then(pl.lit("a better trace replaced it"))
         .when("is_met")
-        .then(pl.lit("private, or cannot be read or written now"))
+        .then(pl.lit("private, unreadable or unwritable now"))
         .otherwise(pl.lit("does not meet the conditions"))
         .alias("why"),
     )

@@ -1,4 +1,4 @@
-"""Read ids of traces from a file or a frame, and the scores that an earlier export has."""
+"""Read trace ids from a file or a frame, and scores from an earlier export."""
 
 from collections.abc import Iterable
 from os import PathLike, fsdecode
@@ -14,17 +14,17 @@ from kp_batch.table_files import is_table, named_columns, read_table
 from kp_batch.text import one_line, printable
 
 _IDS = ("trace_id", "id")  # the first one counts
-_SCORES = ("score", "metadata.quality_score")  # likewise
-_OF_SCORES = ("traceId", "feedback_source")  # in exports of scores, whose ids are others
+_SCORES = ("score", "metadata.quality_score")  # the first one counts
+_OF_SCORES = ("traceId", "feedback_source")  # only in exports of scores, which have other ids
 _NAMES = (*_IDS, *_SCORES, *_OF_SCORES)
 
 
 def read_ids(ids: object) -> tuple[str, ...]:
-    """Return distinct ids of traces, in order.
+    """Return distinct trace ids, in order.
 
     Args:
-        ids: the name of a file, which is a table (see `read_table`) or has an id in each line; or a
-            frame; or ids. A table or frame has the column trace_id, or id.
+        ids: a list of ids, a frame, or the name of a file: a table (see `read_table`), or one id
+            per line. A table or frame has the column trace_id, or id.
 
     Raises:
         KpBatchError: there are no ids, or they cannot be read.
@@ -40,7 +40,7 @@ def read_ids(ids: object) -> tuple[str, ...]:
     else:
         raise KpBatchError(f"give a file, a frame or ids, got {ids!r}")
     if not found or not all(isinstance(each, str) and each for each in found):
-        raise KpBatchError("there are no ids in it, or some are no texts; give ids of traces")
+        raise KpBatchError("there are no ids, or some are empty or not texts; give ids of traces")
     return tuple(dict.fromkeys(found))
 
 
@@ -56,22 +56,22 @@ def _lines(path: Path) -> list[str]:
 def earlier_scores(path: Path) -> pl.DataFrame:
     """Return trace_id and score of each row of a table, such as an earlier export.
 
-    The score is that of the column `score`, or `metadata.quality_score`; null if there is no
-    number. A later row of the same id replaces an earlier one.
+    The score is in the column `score`, or in `metadata.quality_score`; null if it is not a number.
+    If an id repeats, its last row counts.
 
     Args:
         path: the file; see `read_table`.
 
     Raises:
-        KpBatchError: it cannot be read, or a row lacks a trace_id and an id, or has the id of a
-            score.
+        KpBatchError: the file cannot be read, has ids of scores, or a row has neither trace_id nor
+            id.
     """
     rows = _scores_in(read_table(path, _NAMES), printable(str(path)))
     return rows.unique("trace_id", keep="last", maintain_order=True)
 
 
 def _scores_in(rows: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return trace_id and score of each row of a table with this name."""
+    """Return trace_id and score of each row; errors call the table `name`."""
     if any(rows[column].count() for column in _OF_SCORES):
         raise KpBatchError(
             f"{name} has ids of scores, not of traces; give an export of traces, messages or csv"
@@ -88,6 +88,6 @@ def _scores_in(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     if missing.len():
         raise KpBatchError(
             f"{name} has no trace_id or id in row {missing[0] + 1:,}; "
-            "give an export of traces, messages or csv, or name a column so"
+            "give an export of traces, messages or csv, or add the column"
         )
     return scores

@@ -1,6 +1,6 @@
 """Export traces with their scores: as examples, as training data, or as another archive.
 
-`ExportOptions` choose them in the tables; their content is read again from the archive. Traces that
+`ExportOptions` choose them in the tables. Their content is read again from the archive. Traces that
 are private, gone, or similar to a better one are left out.
 """
 
@@ -37,9 +37,9 @@ from kp_batch.warehouse.staging import Staging
 
 _WRITTEN_AT_ONCE = 1_000  # rows
 _FILES_NAMED = 5
-# The values of traces that may be shared; so may traces without a value.
+# Traces with these values, or with none, may be shared.
 _SHARED = {"visibility": ("network", "org"), "privacy_level": ("aggregated", "federated")}
-# The columns that select and order the traces that were read.
+# The columns that select and order traces.
 _KEY = {
     "trace_id": pl.String(),
     "created_at": TIMESTAMP,
@@ -53,27 +53,26 @@ _KEY = {
 class ExportResult(Displayed):
     """What an export wrote, and what it left out."""
 
-    chosen: int  # traces that meet the conditions; the sum of the following counts
+    chosen: int  # traces that meet the conditions; the sum of the counts below
     exported: int
     private: int
     dropped_similar: int  # similar to a better one
     not_found: dict[Unread, int]  # gone or changed since they were scored, by the reason
-    not_found_files: tuple[str, ...]  # the first few of these files
+    not_found_files: tuple[str, ...]  # the first few files of these traces
     not_written: dict[str, int] = field(default_factory=dict[str, int])  # by the format's reason
-    dropped_by_per: int = 0  # not among the best of a value of a column of `per`
+    dropped_by_per: int = 0  # not among the best of their value in a column of `per`
     dropped_by_top: int = 0  # not among the best `top`
-    # The conditions that chosen traces meet, in words, in order. Each has the number of traces that
-    # meet the conditions before it, and not this one.
+    # For each condition in words, in order, the number of traces that it removes.
     conditions: dict[str, int] = field(default_factory=dict[str, int])
-    training: int | None = None  # of the exported traces, in the first file of a split
-    ids_without_score: int = 0  # of `ids`
+    training: int | None = None  # exported traces in the first file of a split
+    ids_without_score: int = 0  # ids in `ids` without a score
     deleted: int | None = None  # scores in the file `deleted`
-    comparison: ExportComparison | None = None  # with the export `compare_with`
+    comparison: ExportComparison | None = None  # with the earlier export `compare_with`
 
 
 @dataclass
 class TraceRows:
-    """Makes what is written of traces, and counts those that are left out."""
+    """Makes the row of each trace, and counts the traces that are left out."""
 
     form: ExportFormat
     options: ExportOptions
@@ -87,7 +86,7 @@ class TraceRows:
     ) -> Iterator[tuple[ChosenTrace, Row]]:
         """Yield the rows of traces that were read, may be shared, and can be written."""
         for scored, trace in batch:
-            if isinstance(trace, str):  # it cannot be read again as it was scored
+            if isinstance(trace, str):  # it can no longer be read as it was scored
                 self.not_found[trace] += 1
                 self.files[scored.source_file] = None
             elif not self.options.include_private and _is_private(trace):
@@ -104,25 +103,25 @@ class TraceRows:
 
 
 def export(warehouse: Path, options: ExportOptions, *files: Path, ending: str) -> ExportResult:
-    """Write scored traces, read again from the archive, in the order of created_at and id.
+    """Read scored traces again from the archive, and write them ordered by created_at and id.
 
-    With `per` or `top`, they are in the order of score and id, the best first.
+    With `per` or `top`, the order is by score and id, the best first.
 
-    Private traces, those whose file no longer has what was scored, and those that the format cannot
-    express, are left out and counted. Time is linear in the traces, except for `distinct`; see
-    `Distinct`. Memory holds a batch, and with `distinct` the vectors of distinct traces; traces
-    that were read are on the disk.
+    Traces are left out and counted if they are private, their file no longer has the scored text,
+    or the format cannot express them. Time is linear in the traces, except for `distinct`; see
+    `Distinct`. Memory holds a batch, and with `distinct` also the vectors of distinct traces. The
+    traces that were read are staged on disk.
 
     Args:
-        warehouse: the folder of the tables, which does not change.
-        options: which traces, and the format.
-        files: a file for each name of `output_names`, incomplete until this returns.
-        ending: chooses the kind of file, such as ".jsonl".
+        warehouse: the folder of the tables; it is not changed.
+        options: the conditions and the format.
+        files: one file for each of `output_names`; incomplete until this returns.
+        ending: the ending of the file, such as ".jsonl"; it chooses the kind of file.
 
     Raises:
-        KpBatchError: DuckDB refuses the condition in SQL; `distinct` needs vectors that traces
-            lack; the format has no such file; or traces in the file may have been forgotten since.
-        WarehouseError: there is no warehouse, vectors are missing, or the tables of the run of
+        KpBatchError: DuckDB refuses the condition in SQL; traces lack the vectors that `distinct`
+            needs; the format has no files with this ending; or traces were forgotten meanwhile.
+        WarehouseError: there is no warehouse, vectors are missing, or the tables of the run
             `only_changed` were removed.
     """
     form, writer = writer_of(options.format, ending)
@@ -182,7 +181,7 @@ def _stage(chosen: Path, count: int, path: Path, rows_of: TraceRows, writer: Fil
         for batch in reread_batches(chosen_traces(chosen)):
             pairs = list(rows_of.of(batch))
             keys = pl.DataFrame([key(scored) for scored, _ in pairs], schema=_KEY, orient="row")
-            # A column of the format with such a name has the same values.
+            # A column of the format with the name of a key has the same values.
             frame = writer.to_frame([row for _, row in pairs]).drop(_KEY, strict=False)
             parquet.write_table(keys.hstack(frame).to_arrow())
             bar.add(len(batch))
@@ -196,7 +195,7 @@ def _write(
     *,
     best_first: bool,
 ) -> None:
-    """Write some rows to a file."""
+    """Write the rows of one part to a file."""
     rows = statement("(FROM read SEMI JOIN $part AS part USING (trace_id))", part=part)
     if best_first:
         query = statement("FROM $rows ORDER BY score DESC, trace_id", rows=rows)
@@ -213,11 +212,11 @@ def _is_private(trace: Trace) -> bool:
 
 
 def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportResult:
-    """Export to a file, which is replaced when the export is complete; see `export`.
+    """Export to a file, and replace it when the export is complete; see `export`.
 
     Raises:
-        KpBatchError: the format has no file with its ending, it is in the archive or the warehouse,
-            it cannot be made in its folder, or no trace could be exported.
+        KpBatchError: the format has no files with this ending, the file is in the archive or the
+            warehouse, it cannot be written, or no trace could be exported.
     """
     ending = output.suffix.lower()
     writer_of(options.format, ending)
@@ -233,7 +232,7 @@ def export_to(warehouse: Path, options: ExportOptions, output: Path) -> ExportRe
 
 
 def check_parts(result: ExportResult, options: ExportOptions, output: str) -> None:
-    """Refuse an export without a trace, unless there are scores to delete; warn of an empty part.
+    """Check that traces were exported, or scores are to be deleted; warn of an empty part.
 
     Raises:
         KpBatchError: no chosen trace could be written.
@@ -241,7 +240,7 @@ def check_parts(result: ExportResult, options: ExportOptions, output: str) -> No
     if result.chosen and not result.exported and not result.deleted:
         raise KpBatchError(
             f"none of {count_of(result.chosen, 'chosen trace')} could be exported "
-            f"({_left_out(result)}), and {printable(output)} is unchanged; choose others"
+            f"({_left_out(result)}); {printable(output)} is unchanged; choose other traces"
         )
     if result.training is not None and result.exported:
         _warn_of_empty_parts(result, options, output)

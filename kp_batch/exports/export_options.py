@@ -1,4 +1,4 @@
-"""Which traces an export chooses, and how it writes them: the options of `export`."""
+"""The options of `export`: which traces it chooses, and how it writes them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ def _parse_day(day: Any) -> str | None:
         return None if day is None else str(date.fromisoformat(str(day)))
     except ValueError as error:
         raise ValueError(
-            f"it must be a day, such as 2026-01-31, got {str(day)!r}; write one, or for a time "
+            f"it must be a day, such as 2026-01-31, got {str(day)!r}; for a time, use "
             "where=\"created_at <= '2026-01-31T12:00Z'\""
         ) from error
 
@@ -32,7 +32,7 @@ PER_COLUMNS = (
 
 
 def _parse_per(value: Any) -> Any:
-    """Return a mapping, one text or several as texts such as task_domain=125."""
+    """Return texts such as task_domain=125, given a mapping, one text or several."""
     if isinstance(value, Mapping):
         value = [f"{column}={most}" for column, most in value.items()]
     is_one = isinstance(value, str) or not isinstance(value, Iterable)
@@ -51,7 +51,7 @@ Day = Annotated[str | None, BeforeValidator(_parse_day), Metavar("DATE")]
 
 
 def _read_ids(value: Any) -> Any:
-    from kp_batch.exports.earlier import read_ids  # and Polars, which takes long to import
+    from kp_batch.exports.earlier import read_ids  # imports Polars, which takes long
 
     try:
         return None if value is None else read_ids(value)
@@ -60,7 +60,7 @@ def _read_ids(value: Any) -> Any:
 
 
 class ExportOptions(SettingsModel):
-    """Which traces are exported, those that meet every condition, and how they are written."""
+    """Which traces are exported (those that meet all conditions), and in which form."""
 
     format: Literal[
         "traces",
@@ -72,29 +72,30 @@ class ExportOptions(SettingsModel):
         "inspect",
         "otel",
         "csv",
-    ] = Field("traces", description="What is written of each trace.")
+    ] = Field("traces", description="What to write for each trace.")
     ids: Annotated[tuple[str, ...] | None, BeforeValidator(_read_ids), Metavar("FILE")] = Field(
         None,
-        description="Only these traces: a file with an id in each line, or a table with the column "
+        description="Only the traces in this file: one id per line, or a table with a column "
         "trace_id or id, such as an earlier export.",
     )
     only_changed: Annotated[str | None, Metavar("RUN")] = Field(
         None,
         min_length=1,
-        description="Only traces whose scores differ from those that this run left.",
+        description="Only traces that are new since RUN, or whose score or scoring settings "
+        "changed.",
     )
     min_score: Annotated[float | None, Metavar("SCORE")] = Field(
         None,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="The lowest score. By default, the warehouse's threshold; for scores alone, 0.",
+        description="The lowest score. Default: the warehouse's threshold, or 0 for scores alone.",
     )
     domain: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
         (), description="Only this domain; may be repeated."
     )
     since: Day = Field(None, description="Only traces made on this day or later, in UTC.")
-    until: Day = Field(None, description="Only traces made on this day or earlier.")
+    until: Day = Field(None, description="Only traces made on this day or earlier, in UTC.")
     success: bool = Field(default=False, description="Only successful traces.")
     where: Annotated[str | None, Metavar("SQL")] = Field(
         None, description="A condition on the view scores."
@@ -109,36 +110,36 @@ class ExportOptions(SettingsModel):
     )
     per: Annotated[tuple[str, ...], BeforeValidator(_parse_per), Metavar("COLUMN=N")] = Field(
         (),
-        description="Only the best N of each value of a column, the best first: task_domain=125, "
-        "or objective=1 for one attempt at each task; may be repeated.",
+        description="Only the best N for each value of a column, best first: task_domain=125, or "
+        "objective=1 for one attempt at each task; may be repeated.",
     )
     top: Annotated[int | None, Metavar("N")] = Field(
-        None, ge=1, description="Only the best N, the best first."
+        None, ge=1, description="Only the best N, best first."
     )
-    include_private: bool = Field(default=False, description="Export private traces, too.")
+    include_private: bool = Field(default=False, description="Also export private traces.")
     include_registry: bool = Field(
-        default=False, description="Export traces that came from a registry to a registry, too."
+        default=False, description="With --format registry, also export traces from a registry."
     )
     no_thoughts: bool = Field(
-        default=False, description="Leave out what the model thought, in the format messages."
+        default=False, description="With --format messages, leave out the model's reasoning."
     )
     split: Annotated[float | None, Metavar("SHARE")] = Field(
         None,
         gt=0,
         lt=1,
-        description="Write about this share into NAME.train, and the others into NAME.test.",
+        description="Write about this share of the traces to NAME.train, the others to NAME.test.",
     )
     split_by: Literal["objective", "time"] = Field(
         "objective",
-        description="What the two files do not share: tasks, or times (the earlier ones train).",
+        description="objective keeps each task in one file; time puts older traces in NAME.train.",
     )
     deleted: Annotated[Path | None, Metavar("FILE")] = Field(
         None,
-        description="Also write the ids of scores to delete: traces of --only-changed or --ids "
-        "without a score now.",
+        description="Also write the ids of scores to delete: those of traces in --only-changed or "
+        "--ids that have no score now.",
     )
     compare_with: Annotated[Path | None, Metavar("FILE")] = Field(
-        None, description="Say which traces entered and left since this export, and why."
+        None, description="Report which traces entered and left since this export, and why."
     )
 
     @model_validator(mode="after")
@@ -146,17 +147,17 @@ class ExportOptions(SettingsModel):
         if self.since and self.until and self.since > self.until:
             raise ValueError(f"since {self.since} is after until {self.until}; change one")
         if self.deleted and not (self.only_changed or self.ids):
-            raise ValueError("deleted needs only_changed or ids, which have had scores; give one")
+            raise ValueError("deleted needs earlier scores: give only_changed or ids")
         return self
 
     @model_validator(mode="after")
     def _has_thoughts(self) -> Self:
         if self.no_thoughts and self.format != "messages":
-            raise ValueError("no_thoughts is for the format messages; choose this format")
+            raise ValueError("no_thoughts needs the format messages; choose this format")
         if self.include_registry and self.format != "registry":
-            raise ValueError("include_registry is for the format registry; choose this format")
+            raise ValueError("include_registry needs the format registry; choose this format")
         if self.split_by != "objective" and self.split is None:
-            raise ValueError("split_by needs split, the share that is for training; give it")
+            raise ValueError("split_by needs split, the share for training; give it")
         return self
 
     @property
@@ -166,18 +167,18 @@ class ExportOptions(SettingsModel):
 
     @property
     def most_per(self) -> Sequence[tuple[str, int]]:
-        """The columns of the view scores, and how many traces of each value are exported."""
+        """Columns of the view scores, each with the most traces to export per value."""
         pairs = (text.partition("=") for text in self.per)
         names = {"objective": "objective_hash"}
         return [(names.get(column, column), int(most)) for column, _, most in pairs]
 
     def conditions(self, threshold: str | None) -> Iterator[tuple[str, str]]:
-        """The conditions in SQL, each with its words.
+        """Yield each condition in SQL, and in words.
 
-        They read the variable `domains` and the tables asked_ids and unchanged_ids.
+        The SQL reads the variable `domains` and the tables asked_ids and unchanged_ids.
 
         Args:
-            threshold: the lowest score by default; None: 0.
+            threshold: the default of `min_score`; None: 0.
         """
         if self.ids is not None:
             yield "trace_id IN (FROM asked_ids)", f"one of {count_of(len(self.ids), 'id')}"

@@ -1,4 +1,4 @@
-"""Where an export may be written: not into the archive, nor into the warehouse."""
+"""Where an export may be written: outside the archive and the warehouse."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,10 +15,10 @@ from kp_batch.warehouse.snapshot import published
 
 
 def output_names(options: ExportOptions, output: str) -> list[str]:
-    """Return the names of the files that an export writes: one or two, then the deleted ids.
+    """Return the names of the files that an export writes: one or two, then that of `deleted`.
 
     Raises:
-        KpBatchError: the ids are to be written to one of the others, or to stdout.
+        KpBatchError: `deleted` is one of the others, or stdout.
     """
     path = Path(output)
     parts = [output]
@@ -28,8 +28,7 @@ def output_names(options: ExportOptions, output: str) -> list[str]:
         return parts
     if str(options.deleted) == "-" or options.deleted.resolve() in map(_resolved, parts):
         raise KpBatchError(
-            f"--deleted {printable(str(options.deleted))} is also where the export goes; name "
-            "another file"
+            f"--deleted {printable(str(options.deleted))} is also the output; name another file"
         )
     return [*parts, str(options.deleted)]
 
@@ -39,16 +38,16 @@ def _resolved(name: str) -> Path:
 
 
 def check_output(warehouse: Path, output: Path) -> None:
-    """Refuse a file in the archive or the warehouse.
+    """Raise an error if a file is in the archive or the warehouse.
 
-    The archive is that of the last run, and each file of the ledger.
+    The archive is that of the last run, and all files in the ledger.
 
     Args:
         warehouse: the folder of the tables.
         output: the absolute path of the file; if it is a link, its target is replaced.
 
     Raises:
-        KpBatchError: the file is in one of them.
+        KpBatchError: it is.
         WarehouseError: there is no warehouse.
     """
     paths = [output.parent.resolve() / output.name, output.resolve()]

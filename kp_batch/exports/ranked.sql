@@ -1,4 +1,4 @@
--- Ranks the traces of one encoder by score, the best first. Of traces with the same text only the best counts.
+-- Ranks the traces of one encoder by score, best first. If traces have the same text, only the best counts.
 -- Given: the view read (trace_id, created_at, score, encoder_id, text_hash), and the variable encoder_id.
 CREATE OR REPLACE TEMP TABLE ranked AS
 SELECT

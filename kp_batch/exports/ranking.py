@@ -1,4 +1,4 @@
-"""Keep the best of the traces that were read: one of similar ones, some of each value."""
+"""Keep the best of the traces that were read: one of similar traces, some for each value."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from kp_batch.novelty.resemblance import Distinct
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.staging import Staging
 
-_VECTORS = 16_384  # in memory at once; in this order they are from many chunks
+_VECTORS = 16_384  # in memory at once; best first, they come from many chunks
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ def keep_best(
 ) -> BestCounts:
     """Create the table exported: trace_id, score and created_at of the best traces that were read.
 
-    First `distinct` counts, then each column of `per`, then `top`. Of equal scores, the one whose
-    id comes first is better.
+    `distinct` applies first, then each column of `per`, then `top`. If scores are equal, `per` and
+    `top` prefer the id that sorts first.
 
     Args:
         warehouse: the folder of the tables.
         connection: has the view read; see ranked.sql.
         staging: has a file for the places of vectors.
-        options: have `distinct`, `per` and `top`.
+        options: with `distinct`, `per` and `top`.
         chosen: the file of `choose`.
 
     Raises:
@@ -77,16 +77,16 @@ def select_distinct(
 ) -> None:
     """Create the table distinct_ids: the traces that are not similar to a better one in it.
 
-    A better trace has a higher score, or the same score and is older. Traces are similar if their
-    texts are equal, or if one encoder made both vectors and these are similar. See `Distinct` for
-    time and memory.
+    A trace is better if its score is higher, or equal and the trace is older. Two traces are
+    similar if their texts are equal, or if their vectors are similar and of the same encoder. See
+    `Distinct` for time and memory.
 
     Args:
         warehouse: the folder of the tables.
         connection: has the view read; see ranked.sql.
         places: the file that `VectorStore.write_places` writes.
-        bound: the lowest cosine of similar traces, above 0 and at most 1. At 1, only texts count,
-            because rounding may put the cosine of equal texts below 1, and that of others at 1.
+        bound: the lowest cosine of similar traces, above 0 and at most 1. At 1, only equal texts
+            are similar: rounding may change the cosine of equal texts, or raise others to 1.
 
     Raises:
         WarehouseError: vectors are missing.
@@ -128,13 +128,13 @@ def best_per(
 ) -> SQL:
     """Return the best rows of each value of some columns, one column after another.
 
-    Traces without a value are one value. Of equal scores, the one whose id comes first is better.
+    Null counts as one value. If scores are equal, the id that sorts first is better.
 
     Args:
         connection: has the view read.
-        rows: some rows of it.
+        rows: the rows to choose from.
         chosen: the file of `choose`, which has all columns of the view scores.
-        most_per: the columns, and how many rows of each value.
+        most_per: each column, with the most rows per value.
     """
     keys = statement("SELECT trace_id, score FROM $rows", rows=rows)
     for column, most in most_per:
@@ -157,13 +157,13 @@ def split_exported(
 ) -> int:
     """Create the table training, about the share `split` of the table exported, and count it.
 
-    By objective, the objective's hash decides: all attempts at a task are on one side, and stay
-    there when traces come or go. By time, these are the oldest traces, at most the share of all;
-    traces of one time are all on one side.
+    By objective, the objective's hash decides. So all attempts at a task are on one side, and stay
+    there when traces come or go. By time, the table has the oldest traces, at most the share;
+    traces with equal times are on one side.
 
     Args:
         connection: has the table exported.
-        options: have `split` and `split_by`.
+        options: with `split` and `split_by`.
         chosen: the file of `choose`, with objective_hash: 32 hexadecimal digits.
     """
     share = options.split or 0

@@ -1,10 +1,9 @@
-"""Bring a warehouse of an earlier format to the current one, with all that its runs have left.
+"""Upgrade a warehouse of an earlier format to the current one, with all its runs.
 
-Settings, vectors, forgotten ids and the runs that --as-of can read stay. Files whose columns have
-other names now are written again, beside the old ones. Then a new manifest replaces the old one: up
-to that moment, the old warehouse is intact. A migration that was killed starts again, and writes
-the same files. After that moment, the next migration completes what follows: kp.duckdb, the Delta
-tables and last-run.json.
+Settings, vectors, forgotten ids and the runs that --as-of can read stay. Files with renamed columns
+are written again, next to the old ones. Then a new manifest replaces the old one. Until that
+moment, the old warehouse is intact, and a killed migration starts again and writes the same files.
+After it, the next migration completes the rest: kp.duckdb, the Delta tables and last-run.json.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, check_manifest, require_manifest
 from kp_batch.warehouse.publication import alone, publish, record_past, writing
 
-# What the data files of a table are now, by the path that each had.
+# Returns the new data file of a table, given the table and the old path.
 Moved = Callable[[str, str], DataFile]
 
 
@@ -44,13 +43,13 @@ class MigrateResult(Displayed):
     from_format: int
     to_format: int
     runs: int = 0  # rows of `runs`
-    readable: int = 0  # of these, the runs that --as-of can read
-    files: int = 0  # data files that are written again
+    readable: int = 0  # runs that --as-of can read
+    files: int = 0  # data files to write again
     is_done: bool = True  # False: a dry run
 
     def _parts(self) -> Iterator[Part]:
         if self.from_format == self.to_format:
-            yield Head(f"{self.warehouse} has format {self.to_format} already; nothing to do")
+            yield Head(f"{self.warehouse} already has format {self.to_format}; nothing to do")
             return
         formats = f"from format {self.from_format} to {self.to_format}"
         verb = "migrated" if self.is_done else "to be migrated"
@@ -66,7 +65,7 @@ class MigrateResult(Displayed):
 def migrate(
     warehouse: Path, warehouse_id: str | None = None, *, dry_run: bool = False
 ) -> MigrateResult:
-    """Bring a warehouse to the current format; repeated, it only completes what was cut short.
+    """Upgrade a warehouse to the current format; a repeated call only completes an interrupted one.
 
     Args:
         warehouse: the folder of the tables.
@@ -74,15 +73,15 @@ def migrate(
         dry_run: only report what would be done.
 
     Raises:
-        WarehouseError: there is no warehouse, its format is before 17 or after the current one, it
-            is damaged, or a forget did not finish.
+        WarehouseError: there is no warehouse, its format is older than 17 or newer than the current
+            one, it is damaged, or a forget did not finish.
         BusyError: another process is writing.
         StorageError: a written file does not have the rows of the old one.
         OSError: a file cannot be read or written.
     """
     refresh(warehouse)
     check_links(warehouse)
-    earlier = EarlierWarehouse.read(warehouse)  # before the lock, which makes a file
+    earlier = EarlierWarehouse.read(warehouse)  # before the lock, because that creates a file
     result = _result(warehouse, warehouse_id, earlier, is_done=False)
     if dry_run:
         return result
@@ -103,7 +102,7 @@ def migrate(
 def _result(
     warehouse: Path, warehouse_id: str | None, earlier: EarlierWarehouse | None, *, is_done: bool
 ) -> MigrateResult:
-    """Check that a warehouse can be migrated, and return what that does.
+    """Check that a warehouse can be migrated, and return what the migration does.
 
     Raises:
         IdentityError: it has another id.
@@ -119,8 +118,8 @@ def _result(
     Settings.checked(earlier.now.settings, field_of, said)
     if Layout(warehouse).forgetting.exists():
         raise WarehouseError(
-            f"a kp-batch forget did not finish in {shown(warehouse)}; run that command again with "
-            "the version of kp_batch that began it, then migrate",
+            f"a kp-batch forget did not finish in {shown(warehouse)}; run it again with the "
+            "version of kp_batch that began it, then migrate",
             code="unfinished_forget",
         )
     return MigrateResult(
@@ -135,7 +134,7 @@ def _result(
 
 
 def _files_of(earlier: EarlierWarehouse, table: str) -> frozenset[str]:
-    """Return all files of a table that readers need."""
+    """Return all files of a table that a readable state needs."""
     states = [earlier.now, *earlier.readable]
     return frozenset().union(*(state.files.get(table, ()) for state in states if state.files))
 
@@ -167,14 +166,14 @@ def _write_again(earlier: EarlierWarehouse, table: str, path: str) -> DataFile:
     read = pl.read_parquet(written, glob=False, hive_partitioning=False)
     if not read.equals(rows.select(read.columns)):
         raise StorageError(
-            f"{written} does not have the rows that were written; nothing was migrated; check the "
-            "disk, then migrate again"
+            f"{written} differs from what was written to it; nothing was migrated; check the disk, "
+            "then migrate again"
         )
     return file
 
 
 def _write_history(earlier: EarlierWarehouse, moved: Moved) -> Manifest:
-    """Write the manifests of all runs that can be read, and return the last one."""
+    """Write the manifests of all readable runs, and return the last one."""
     kept_from = min((past.number for past in earlier.readable), default=earlier.now.number + 1)
     base = Manifest(
         {},
@@ -195,7 +194,7 @@ def _write_history(earlier: EarlierWarehouse, moved: Moved) -> Manifest:
 
 
 def _changed(candidate: Candidate, state: Published, moved: Moved) -> Candidate:
-    """Change the tables of a candidate to those of a state."""
+    """Give a candidate the tables of a state."""
     files = state.files or {}
     for table in {*candidate.tables, *files}:
         old = {file.path for file in candidate.snapshot({}).data_files(table)}

@@ -364,7 +364,7 @@ def _check_format(warehouse: Path, version: int) -> None:
     else:
         new = quote(f"{place.rstrip('/')}-format-{FORMAT_VERSION}")
         remedy = (
-            "none of its contents can be kept: first forget again what was forgotten, with "
+            "it cannot be upgraded: start a new warehouse; first repeat each forget, with "
             f"kp-batch forget --unseen-too --warehouse {new}, then run the archive into {new}, "
             "which embeds all texts again"
         )

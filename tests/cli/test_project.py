@@ -366,7 +366,7 @@ def test_a_fault_of_a_table_ends_what_needs_that_table_and_nothing_else(made: Pa
     rolled = invoke("rollback", "previous")
     assert rolled.returncode == 0
     assert words in rolled.stderr
-    assert "whether it would bring back what this undoes is not known" in rolled.stderr
+    assert "it is unknown whether the project would bring back" in rolled.stderr
     change(made, "\narchive = ", "\nlimit = 3\narchive = ")
     for command in (["runs"], ["status"]):
         done = invoke(*command)

@@ -160,9 +160,9 @@ def test_ids_are_a_file_a_table_a_frame_or_texts(nights: Nights, tmp_path: Path)
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ([], "there are no ids in it"),
-        ([1, 2], "some are no texts"),
-        ([["t0"]], "some are no texts"),
+        ([], "there are no ids, or"),
+        ([1, 2], "some are empty or not texts"),
+        ([["t0"]], "some are empty or not texts"),
         (5, "give a file, a frame or ids, got 5"),
         ("missing.txt", "missing.txt cannot be read: No such file"),
         ("missing.parquet", "missing.parquet is missing; name a file"),
@@ -181,7 +181,7 @@ def test_ids_that_cannot_be_read_are_refused(
 def test_ids_without_any_score_are_refused_unless_their_scores_are_to_be_deleted(
     nights: Nights, tmp_path: Path
 ) -> None:
-    with pytest.raises(KpBatchError, match="none of 2 ids has a score, such as x; give values of"):
+    with pytest.raises(KpBatchError, match="none of 2 ids has a score"):
         nights.export(tmp_path / "a.jsonl", ids=["x", "y"])
     result = nights.export(tmp_path / "a.jsonl", ids=["x", "y"], deleted=tmp_path / "gone.txt")
     assert (result.exported, result.deleted) == (0, 2)
@@ -229,10 +229,10 @@ def test_ids_need_no_scores_and_stay_texts_in_csv(tmp_path: Path) -> None:
 def test_deleted_ids_have_a_file_of_their_own(nights: Nights, tmp_path: Path) -> None:
     options: dict[str, Any] = {"ids": ["t0", "t3"], "deleted": tmp_path / "a.jsonl"}
     for output, more in (("a.jsonl", {}), ("./a.jsonl", {}), ("b.jsonl", {"deleted": "-"})):
-        with pytest.raises(KpBatchError, match="is also where the export goes; name another"):
+        with pytest.raises(KpBatchError, match="is also the output; name another"):
             nights.export(tmp_path / output, **options | more)
     options |= {"ids": ["t0"], "deleted": tmp_path / "c.train.jsonl", "split": 0.5}
-    with pytest.raises(KpBatchError, match="is also where the export goes"):
+    with pytest.raises(KpBatchError, match="is also the output"):
         nights.export(tmp_path / "c.jsonl", **options)
     assert not [*tmp_path.iterdir()]
 
@@ -242,7 +242,7 @@ def test_deleted_ids_have_a_file_of_their_own(nights: Nights, tmp_path: Path) ->
     [
         ({"only_changed": ""}, "only_changed"),
         ({"split_by": "time"}, "split_by needs split"),
-        ({"include_registry": True}, "include_registry is for the format registry"),
+        ({"include_registry": True}, "include_registry needs the format registry"),
         ({"per": {"nope": 1}}, "it must be a column and a number"),
         ({"per": {"task_domain": 0}}, "it must be a column and a number"),
     ],
@@ -267,16 +267,14 @@ def test_each_trace_that_entered_or_left_has_its_reason(nights: Nights, tmp_path
     comparison = nights.export(tmp_path / "a.jsonl", **options).comparison
     assert comparison
     assert comparison.left == {
-        "a better one came": 1,
+        "a better trace replaced it": 1,
         "forgotten": 1,
-        "its score moved": 1,
-        "without a score now": 1,
+        "its score changed": 1,
+        "no longer scored": 1,
     }
     entered = {*ids(tmp_path / "a.jsonl")} - earlier.keys()
     newest = max(int(each[1:]) for each in earlier if each in now)
-    expected = Counter(
-        "made later" if int(each[1:]) > newest else "not chosen then" for each in entered
-    )
+    expected = Counter("newer" if int(each[1:]) > newest else "not chosen then" for each in entered)
     assert comparison.entered == dict(expected)
     assert comparison.in_both == len(earlier) - 4
     listed = {row["trace_id"]: row for row in comparison.changes}

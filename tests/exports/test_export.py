@@ -197,7 +197,7 @@ def test_where_nothing_matches_the_file_is_there_and_empty(
     reach = scores(sample).filter(pl.col("score") >= 0.6).height
     command("--warehouse", sample.warehouse, "-o", path, "--domain", "none", "--distinct", 1)
     assert capsys.readouterr().out == (
-        f"0 traces of 0 chosen in {path}\n"
+        f"0 of 0 chosen traces written to {path}\n"
         "  chosen by  score >= 0.6, the threshold of the warehouse; "
         f"leaves out {120 - reach}\n"
         f"  chosen by  domain none; leaves out {reach}\n"
@@ -304,7 +304,7 @@ def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
         command(*arguments, "-o", output)
     assert output.read_text() == "as it was"
     assert capsys.readouterr().out.startswith(
-        f"0 traces of 2 chosen in {output}\n"
+        f"0 of 2 chosen traces written to {output}\n"
         f"  chosen by  {of('left')}; leaves out {others}\n"
         "  gone       2 "
     )
@@ -360,7 +360,7 @@ def test_the_command_takes_every_option(
     command(*arguments, "-o", "-")
     shown = capfdbinary.readouterr()
     assert shown.out == (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
-    assert b" chosen in stdout" in shown.err
+    assert b" written to stdout" in shown.err
 
 
 WRONG = ["task_domain", "score=1", "task_domain=0", "task_domain=x", 5, [1]]

@@ -312,5 +312,5 @@ def test_tools_that_are_not_recorded_as_openai_has_them_are_null(tmp_path: Path)
 
 
 def test_no_thoughts_is_for_messages() -> None:
-    with pytest.raises(SettingError, match="no_thoughts is for the format messages"):
+    with pytest.raises(SettingError, match="no_thoughts needs the format messages"):
         ExportOptions.checked({"no_thoughts": True})

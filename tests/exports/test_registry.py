@@ -186,7 +186,7 @@ def changed(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
 
 
 def bad(name: str) -> str:
-    return f"with a value of {name} that it does not take"
+    return f"with a value of {name} that registries refuse"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

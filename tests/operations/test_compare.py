@@ -389,7 +389,10 @@ def test_the_traces_that_crossed_the_threshold_are_written(
     [
         (["--crossed"], "--crossed and -o FILE go together"),
         (["-o", "a.csv"], "--crossed and -o FILE go together"),
-        (["--crossed", "-o", "a.txt"], "a file ends with .jsonl, .parquet or .csv, or is -"),
+        (
+            ["--crossed", "-o", "a.txt"],
+            "the file must end with .jsonl, .parquet or .csv, or be - for",
+        ),
         (["--crossed", "-o", "-", "--json"], "--json and -o - both write to stdout"),
     ],
 )

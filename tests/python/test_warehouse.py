@@ -567,14 +567,16 @@ def test_faults_of_values_have_their_names_in_python(tmp_path: Path, wh: kp.Ware
         wh.export(tmp_path / "a.jsonl", min_score=2, top=0)
     for name in ("since", "until"):
         with pytest.raises(
-            SettingError, match=f"^{name}: it must be a day, such as .*, got 'soon'; write one"
+            SettingError, match=f"^{name}: it must be a day, such as .*, got 'soon'; for a time"
         ):
             wh.export(tmp_path / "a.jsonl", **{name: "soon"})
     with pytest.raises(SettingError, match=r"format 'pdf' is unknown; choose html or markdown$"):
         wh.report("pdf")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="since 2026-01-06 is after until 2026-01-05; change"):
         wh.export(tmp_path / "a.jsonl", since="2026-01-06", until="2026-01-05")
-    with pytest.raises(KpBatchError, match=r"^an export of traces ends with \.jsonl or"):
+    with pytest.raises(
+        KpBatchError, match=r"^the format traces has files that end with \.jsonl or"
+    ):
         wh.export("a.csv")
 
 

@@ -84,7 +84,7 @@ def test_a_format_that_is_too_old_says_what_to_do_first(tmp_path: Path) -> None:
     remedy = str(caught.value).partition("; ")[2]
     new = f"{tmp_path}/wh-format-{FORMAT_VERSION}"
     assert remedy == (
-        "none of its contents can be kept: first forget again what was forgotten, with kp-batch "
+        "it cannot be upgraded: start a new warehouse; first repeat each forget, with kp-batch "
         f"forget --unseen-too --warehouse {new}, then run the archive into {new}, which embeds all "
         "texts again"
     )

@@ -33,15 +33,15 @@ FORMATS: Mapping[str, ExportFormat] = MappingProxyType(
 
 
 def writer_of(name: str, ending: str) -> tuple[ExportFormat, FileWriter]:
-    """Return a format, and how it writes files with an ending.
+    """Return a format, and its writer of files with an ending.
 
     Raises:
-        KpBatchError: the format has no such files.
+        KpBatchError: the format has no files with this ending.
     """
     form = FORMATS[name]
     if ending not in form.files:
         raise KpBatchError(
-            f"an export of {name} ends with {' or '.join(form.files)}, not with {ending!r}; "
-            "choose another name"
+            f"the format {name} has files that end with {' or '.join(form.files)}, not with "
+            f"{ending!r}; choose another name"
         )
     return form, form.files[ending]

@@ -1,4 +1,4 @@
-"""Scores as CSV, for any other system."""
+"""Scores as CSV, for any system."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row:
 
 def _line(values: Iterable[object]) -> str:
     buffer = StringIO()
-    csv.writer(buffer, lineterminator=_END).writerow(values)  # quotes what has a letter of the end
+    csv.writer(buffer, lineterminator=_END).writerow(values)  # quotes values with a letter of _END
     return encodable(buffer.getvalue().removesuffix(_END))
 
 

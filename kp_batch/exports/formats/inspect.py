@@ -1,6 +1,6 @@
-"""Scores for Inspect's logs: each line names a sample, and has a `ScoreEdit` to apply to it.
+"""Scores for Inspect's logs: each line names a sample, and has a `ScoreEdit` for it.
 
-A log is a file, so Inspect's own package has to write it. The edit has no time: Inspect adds it.
+A log is a file that only Inspect's own package should write. The edit has no time: Inspect adds it.
 """
 
 from kp_batch.exports.export_options import ExportOptions

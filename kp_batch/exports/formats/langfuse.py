@@ -1,7 +1,7 @@
 """Scores for Langfuse: each line is an item of the list that `POST /api/public/scores` takes.
 
-Langfuse replaces a score only if id, name and day agree, so the time is the trace's own. A trace
-that was sent to Langfuse by OpenTelemetry has the same id there.
+Langfuse replaces a score only if id, name and day agree, so the time is that of the trace. A trace
+that OpenTelemetry sent to Langfuse has the same id there.
 """
 
 from kp_batch.exports.export_options import ExportOptions

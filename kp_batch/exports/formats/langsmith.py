@@ -7,7 +7,7 @@ from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row
 from kp_batch.exports.formats.scores import ELSEWHERE, NAME, NativeIds, origin_of, score_id, time_of
 from kp_batch.ingest.reread import Trace
 
-_DIGITS = 4  # after the point; LangSmith refuses more
+_DIGITS = 4  # decimal places; LangSmith refuses more
 
 
 def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
@@ -22,7 +22,7 @@ def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
         "trace_id": native.trace,
         "key": NAME,
         "score": round(scored.score, _DIGITS),
-        # An update can change this, but not the source.
+        # An update can change the comment, but not the source.
         "comment": f"scoring_id {scored.scoring_id}, run {scored.run_id}",
         "created_at": time_of(scored),
         "feedback_source": {"type": "api", "metadata": origin_of(scored)},

@@ -1,8 +1,8 @@
-"""Messages to train models on, as trainers of chat models read them: TRL, Axolotl and others.
+"""Messages that trainers of chat models read: TRL, Axolotl and others.
 
-A row has the columns id, score, messages and tools. The messages are the system's words, the
-objective, then what the steps have: the assistant's texts and calls, each call's result, and what
-the user said. What the archive lacks is never invented; such a trace is not written.
+A row has the columns id, score, messages and tools. The messages are the system prompt, the
+objective, then the steps: the assistant's texts and calls, each call's result, and what the user
+said. If the archive lacks a part, it is not invented: the trace is not written.
 """
 
 import json
@@ -30,14 +30,14 @@ from kp_batch.ingest.reread import Trace
 from kp_batch.text import encodable
 
 # Why a trace cannot be written.
-NO_NAME = "with a call of a tool without a name"
-NO_INPUT = "with a call whose input is unknown"
+NO_NAME = "with a call without a tool's name"
+NO_INPUT = "with a call whose input is missing"
 NO_OBJECT = "with a call whose input is not a JSON object"
-UNREADABLE = "with a call whose input has numbers or a depth that loaders refuse"
+UNREADABLE = "with a call whose input loaders refuse"
 NO_RESULT = "with a call whose result is missing or late"
 NO_CALL = "with a result that belongs to no call"
 SEVERAL_CALLS = "with a result that belongs to several calls"
-NO_TEXT = "with a user's message without a text"
+NO_TEXT = "with a user's message without text"
 NO_ANSWER = "without an answer at the end"
 
 
@@ -47,7 +47,7 @@ class _UnwrittenError(Exception):
 
 @dataclass
 class _Call:
-    """A call of a tool; `result` is None until it is known."""
+    """A tool call; `result` is None until it is known."""
 
     call_id: str  # in the archive; empty if it has none
     id: str  # in the messages
@@ -58,14 +58,14 @@ class _Call:
 
 @dataclass
 class _Round:
-    """What the assistant says and calls, then all that it gets before it goes on."""
+    """The assistant's texts and calls, then the results and user messages before its next text."""
 
     said: list[str] = field(default_factory=list[str])
     thought: list[str] = field(default_factory=list[str])
     calls: list[_Call] = field(default_factory=list[_Call])
     asked: list[str] = field(default_factory=list[str])  # by the user
     waiting: dict[str, list[_Call]] = field(default_factory=dict[str, list[_Call]])  # by call_id
-    results: int = 0  # how many calls have one
+    results: int = 0  # calls that have a result
 
     @property
     def is_over(self) -> bool:
@@ -78,7 +78,7 @@ class _Round:
         self.waiting.setdefault(call.call_id, []).append(call)
 
     def answer(self, call_id: str, content: str, before: _Call | None) -> None:
-        """Give a result to its call: by their id, or to the step before if one lacks an id."""
+        """Give a result to the call with its id; if one has no id, to the step before."""
         found = self.waiting.get(call_id, []) if call_id else []
         if not found and before and not (call_id and before.call_id):
             found = [before]
@@ -86,7 +86,7 @@ class _Round:
             raise _UnwrittenError(SEVERAL_CALLS if found else NO_CALL)
         [call] = found
         call.result = content
-        self.waiting[call.call_id].pop()  # the step before is the last one of its id
+        self.waiting[call.call_id].pop()  # the step before is the last one with its id
         self.results += 1
 
     def end(self) -> None:
@@ -113,10 +113,10 @@ class _Round:
 class _Conversation:
     """Reads the steps of a trace, one after another."""
 
-    ids: set[str]  # those of the archive, and those made for calls without one
+    ids: set[str]  # those of the archive, and new ones
     rounds: list[_Round] = field(default_factory=lambda: [_Round()])
     _used: set[str] = field(default_factory=set[str])
-    _numbers: Iterator[int] = field(default_factory=partial(count, 1))  # of ids that are made
+    _numbers: Iterator[int] = field(default_factory=partial(count, 1))  # for new ids
     _before: _Call | None = None  # the previous step, if it is a call
 
     def add(self, step: Trace) -> None:
@@ -176,7 +176,7 @@ def _opening(task: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _rounds(steps: Iterable[Any], *, thoughts: bool) -> Iterator[Row]:
-    """Yield the messages of steps; what the user says after the last answer is left out."""
+    """Yield the messages of steps, without what the user says after the last answer."""
     objects = [step for step in steps if isinstance(step, dict)]
     conversation = _Conversation({*map(_call_id, objects)})
     for step in objects:
@@ -196,9 +196,12 @@ def _call_message(call: _Call) -> Row:
 
 
 def _arguments(given: Any) -> Row:
-    """Return what a tool was given; an empty text means nothing, but a missing one is unknown.
+    """Return the arguments of a call; an empty text means none.
 
-    Some tools take a plain text, such as a patch: OpenAI has it in the field `input`.
+    Some tools take plain text, such as a patch: OpenAI puts it in the field `input`.
+
+    Raises:
+        _UnwrittenError: they are missing, not an object, or not portable.
     """
     if given is None:
         raise _UnwrittenError(NO_INPUT)
@@ -217,7 +220,7 @@ def _arguments(given: Any) -> Row:
 
 
 def _tools(given: Any) -> list[Row] | None:
-    """Return the tools if they are recorded in OpenAI's shape, else None."""
+    """Return the tools if the archive has them in OpenAI's shape, else None."""
     try:
         tools = loads(given) if isinstance(given, str) else given
     except (ValueError, TooLargeError):
@@ -255,8 +258,8 @@ def _joined(texts: Iterable[str]) -> str:
     return "\n".join(texts)
 
 
-# Each message and each tool is JSON: they differ in their keys, and columns of structs would give
-# all of them the keys of all others.
+# Each message and each tool is JSON, because their keys differ: in a column of structs, each would
+# get the keys of all others.
 _SCHEMA = pl.Schema(
     {
         "id": pl.String,

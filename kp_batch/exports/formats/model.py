@@ -1,4 +1,4 @@
-"""What an export writes of a trace, and its files."""
+"""What a format of exports consists of: a row for each trace, and writers of files."""
 
 import hashlib
 import json
@@ -42,11 +42,11 @@ class ChosenTrace(NamedTuple):
 
     @property
     def scoring_id(self) -> str:
-        """A digest of all that computes scores; equal ids mean comparable scores.
+        """A digest of all that determines scores; equal ids mean comparable scores.
 
         The first 16 hexadecimal digits of the SHA-256 of a JSON array: encoder_id, cache_id, the
-        sorted keys of cache_group, profile_id, and the version of the facts. The first, the second
-        and the fourth end with the versions of their formulas.
+        sorted keys of cache_group, profile_id, and the version of the facts. encoder_id, cache_id
+        and profile_id end with the versions of their formulas.
         """
         return _scoring_id(
             self.encoder_id, self.cache_id, self.cache_group, self.profile_id, self.facts_version
@@ -62,12 +62,12 @@ def _scoring_id(encoder: str, cache: str, group: str | None, profile: str, facts
 
 @dataclass(frozen=True)
 class FileWriter:
-    """How files of one kind are written.
+    """Writes files of one kind.
 
     Attributes:
-        schema: the columns of rows until they are written.
+        schema: the columns of staged rows.
         to_frame: makes a frame of this schema from rows.
-        write: writes batches of such rows, which may have more columns, to a file in order.
+        write: writes batches of such rows to a file, in order; they may have more columns.
     """
 
     schema: pl.Schema
@@ -80,12 +80,12 @@ class ExportFormat:
     """A format of exports.
 
     Attributes:
-        row: makes what is written of a trace, by the options; or returns the reason why it cannot
-            be written, such as "without an answer", which follows a number of traces.
-        files: how its files are written, by the ending of their names; stdout takes the first.
-        is_scores: whether it has scores without contents. Then the lowest score is 0 by default.
-        score_id: makes the id of a trace's score in the other system from the trace's id; None: it
-            is the trace's id.
+        row: makes the row of a trace, or returns the reason why it cannot be written. The reason
+            follows a number of traces, such as "without an answer".
+        files: a writer for each ending of file names; stdout takes the first.
+        is_scores: whether it writes scores without contents. Then the default of `min_score` is 0.
+        score_id: makes the id of a trace's score in the other system from the trace's id; None:
+            both ids are the same.
     """
 
     row: Callable[[ChosenTrace, Trace, ExportOptions], Row | str]
@@ -111,7 +111,7 @@ LINES = FileWriter(_LINE, _lines, _write_lines)  # JSON lines
 
 
 def parquet_of(schema: pl.Schema) -> FileWriter:
-    """Return Parquet files with these columns; of a row's fields, others are left out."""
+    """Return a writer of Parquet files with these columns; it drops all other fields."""
     read = reader(pl.Struct(dict(schema)))
 
     def to_frame(rows: Sequence[Row]) -> pl.DataFrame:
@@ -121,7 +121,7 @@ def parquet_of(schema: pl.Schema) -> FileWriter:
 
 
 def write_parquet(columns: pa.Schema, batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
-    """Write batches, which may have more columns, to a Parquet file with these columns."""
+    """Write these columns of batches to a Parquet file; it drops all other columns."""
     with pq.ParquetWriter(file, columns, compression="zstd") as writer:
         for batch in batches:
             table = pa.Table.from_batches([batch]).select(columns.names)
@@ -129,7 +129,7 @@ def write_parquet(columns: pa.Schema, batches: Iterable[pa.RecordBatch], file: I
 
 
 def is_portable(value: object, levels: int = _LEVELS) -> bool:
-    """Whether each reader of JSON takes a value: finite numbers of 64 bits, not too deep."""
+    """Whether every JSON reader accepts a value: finite numbers of 64 bits, not too deep."""
     if isinstance(value, dict):
         value = [*cast("Row", value).values()]
     if isinstance(value, list):

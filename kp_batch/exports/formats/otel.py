@@ -1,6 +1,6 @@
-"""Events `gen_ai.evaluation.result` of root spans: each line is a request of OTLP's logs in JSON.
+"""Events `gen_ai.evaluation.result` of root spans: each line is a request for OTLP logs, in JSON.
 
-OpenTelemetry's conventions have no attributes yet for what computed a score, so these are our own.
+OpenTelemetry's conventions have no attributes yet for the origin of a score, so we use our own.
 """
 
 import re
@@ -22,7 +22,7 @@ _SCOPE = {"name": "kp_batch"}
 def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
     native = NativeIds.of(scored.trace_id, trace)
     if not _IDS.fullmatch(f"{native.trace} {native.root}"):
-        return "without OpenTelemetry's ids"
+        return "without OpenTelemetry ids"
     time = scored.created_at * _US
     record = {
         "timeUnixNano": str(time if time in _TIMES else 0),
@@ -41,7 +41,7 @@ def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row | str:
 
 @lru_cache
 def _origin(texts: tuple[tuple[str, str], ...]) -> Sequence[Row]:
-    """Return attributes that many records share."""
+    """Return the attributes with the origin of a score; many records share them."""
     named = {"gen_ai.evaluation.name": NAME, **{f"kp_batch.{name}": text for name, text in texts}}
     return [{"key": name, "value": {"stringValue": text}} for name, text in named.items()]
 

@@ -1,4 +1,4 @@
-"""Units that a KnowledgePulse registry takes, with the score as their quality_score."""
+"""Units for a KnowledgePulse registry, with the score as quality_score."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,7 +20,7 @@ Test = Callable[[Any], bool]
 
 
 class _RefusedError(Exception):
-    """The registry would refuse the trace; the message is why."""
+    """The registry would refuse the trace; the message is the reason."""
 
 
 def _is_text(value: Any) -> bool:
@@ -59,9 +59,9 @@ def _are_objects(values: Any, *keys: str) -> bool:
 
 
 def _row(chosen: ChosenTrace, trace: Trace, options: ExportOptions) -> Row | str:
-    """Make a unit with the fields of the registry's schema, without those that its parser drops.
+    """Return a unit with the fields that the registry's parser keeps.
 
-    Missing values are left out; a step without step_id gets its position.
+    Missing values are left out. A step without step_id gets its position.
     """
     system = NativeIds.of(chosen.trace_id, trace).system
     if system == "knowledgepulse" and not options.include_registry:
@@ -110,7 +110,7 @@ def _step(step: Mapping[str, Any], place: int) -> Row:
 
 
 def _parsed(value: Any) -> Any:
-    """Return a step's input as an object; archives may have its JSON."""
+    """Return a step's input, parsed if the archive has it as JSON."""
     if isinstance(value, str):
         with suppress(ValueError, TooLargeError):
             return loads(value)
@@ -121,11 +121,11 @@ def _fields(values: Mapping[str, Any], **tests: Test) -> Row:
     """Return the named fields that have a value.
 
     Raises:
-        _RefusedError: a value is not what the registry takes.
+        _RefusedError: the registry would refuse a value.
     """
     found = {name: values[name] for name in tests if values.get(name) is not None}
     for name, value in found.items():
-        _require(tests[name](value), f"with a value of {name} that it does not take")
+        _require(tests[name](value), f"with a value of {name} that registries refuse")
     return found
 
 

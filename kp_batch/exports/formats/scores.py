@@ -1,4 +1,4 @@
-"""What the scores of all systems share: their name, id, time and origin, and the native ids."""
+"""What the scores for all systems share: name, id, time, origin and native ids."""
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NativeIds(NamedTuple):
-    """The ids of a trace in its own system; '' and None if it lacks them."""
+    """The ids of a trace in its own system; '' or None if one is missing."""
 
     system: str  # the format of the import
     trace: str
@@ -26,7 +26,7 @@ class NativeIds(NamedTuple):
 
     @classmethod
     def of(cls, trace_id: str, trace: Trace) -> "NativeIds":
-        """Read them from the column that imports write; other archives may have any value there."""
+        """Read them from the column that imports write; elsewhere it may have any value."""
         found = trace.get("native")
         native: Row = found if isinstance(found, dict) else {}
 
@@ -44,7 +44,7 @@ class NativeIds(NamedTuple):
         )
 
     def is_of(self, *systems: str) -> bool:
-        """Whether it comes from one of these systems, as far as it says."""
+        """Whether it comes from one of these systems, or does not name its system."""
         return self.system in ("", *systems)
 
 
@@ -54,12 +54,12 @@ def native_id(trace_id: str) -> str:
 
 
 def score_id(trace_id: str) -> str:
-    """Return the id of a trace's score: a UUID of version 5 of the trace's id and the name."""
+    """Return the id of a trace's score: the UUID (version 5, URL) of `ID#kp_batch.score`."""
     return str(uuid5(NAMESPACE_URL, f"{trace_id}#{NAME}"))
 
 
 def origin_of(scored: ChosenTrace) -> Row:
-    """Return what computed a score."""
+    """Return the ids of what computed a score."""
     return {name: getattr(scored, name) for name in _ORIGIN}
 
 

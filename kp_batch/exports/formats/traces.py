@@ -1,4 +1,4 @@
-"""Traces with their scores: another archive, which can be scored again."""
+"""Traces with their scores: an archive that can be scored again."""
 
 from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats.model import LINES, ChosenTrace, ExportFormat, Row, parquet_of
@@ -10,7 +10,7 @@ _ORIGIN = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "sou
 
 
 def _row(scored: ChosenTrace, trace: Trace, _: ExportOptions) -> Row:
-    """The trace with its score and the score's origin: a struct of `schemas.EXPORTED`."""
+    """Return the trace with its score and origin: a struct of `schemas.EXPORTED`."""
     trace["metadata"] |= {
         "quality_score": scored.score,
         "quality_score_from": {name: getattr(scored, name) for name in _ORIGIN},

@@ -50,33 +50,36 @@ class UpkeepMethods(Place):
         deleted: str | PathLike[str] | None = None,
         compare_with: str | PathLike[str] | None = None,
     ) -> "ExportResult":
-        """Write traces with their scores.
+        """Export traces with their scores.
 
         Args:
             output: the file, such as `"best.jsonl"`.
-            format: what is written of each trace: `"traces"`, `"messages"` or `"registry"`; or its
+            format: what to write for each trace: `"traces"`, `"messages"` or `"registry"`; or its
                 score alone: `"langfuse"`, `"langsmith"`, `"phoenix"`, `"inspect"`, `"otel"` or
                 `"csv"`.
             ids: only these traces: ids, a frame with the column trace_id or id, or a file.
-            only_changed: only traces whose scores differ from those that this run left.
+            only_changed: only traces that are new since this run, or whose score or scoring
+                settings changed.
             min_score: the lowest score; None: the threshold, or 0 for scores alone.
             domain: only these domains; empty: all.
-            since: only traces of this day or later, in UTC, such as `"2026-01-31"`.
-            until: only traces of this day or earlier.
+            since: only traces made on this day or later, in UTC, such as `"2026-01-31"`.
+            until: only traces made on this day or earlier.
             success: only successful traces.
             where: a condition on the view `scores`, in SQL.
             distinct: leave out traces at least this similar to a better one; 1: equal texts.
-            per: only the best ones of each value of a column, such as `{"task_domain": 125}` or
+            per: only the best traces for each value of a column, such as `{"task_domain": 125}` or
                 `{"objective": 1}`.
-            top: only the best ones, at most this many.
+            top: only the best traces, at most this many.
             include_private: whether to export private traces, too.
-            thoughts: whether messages have what the model thought.
-            include_registry: whether traces that came from a registry are exported to it, too.
-            split: the share that is written into NAME.train; the others are in NAME.test.
-            split_by: what the two files do not share.
-            deleted: a file for the ids of scores to delete: of traces in `only_changed` or `ids`
-                without a score now.
-            compare_with: an earlier export, to say which traces entered and left, and why.
+            thoughts: whether messages include the model's reasoning.
+            include_registry: whether to export traces from a registry to a registry.
+            split: the share of the traces to write to NAME.train; the others go to NAME.test.
+            split_by: `"objective"` keeps each task in one file; `"time"` puts the older traces in
+                NAME.train.
+            deleted: a file for the ids of scores to delete: those of traces in `only_changed` or
+                `ids` that have no score now.
+            compare_with: an earlier export; the result reports which traces entered and left, and
+                why.
 
         Examples:
             >>> result = wh.export("best.jsonl", min_score=0.7, domain="code")
@@ -113,7 +116,7 @@ class UpkeepMethods(Place):
     def rollback(
         self, run: str, *, note: str | None = None, dry_run: bool = False
     ) -> "RollbackResult":
-        """Publish again what a run left.
+        """Publish the tables of an earlier run again.
 
         Args:
             run: the run to publish again, as for `as_of`.

@@ -65,7 +65,7 @@ LACKING = {
     "langsmith": "without the UUID of a run",
     "phoenix": "without the id of a root span",
     "inspect": "without log, sample and epoch",
-    "otel": "without OpenTelemetry's ids",
+    "otel": "without OpenTelemetry ids",
 }
 WEIGHTS = """
 [profiles.code]
@@ -257,9 +257,13 @@ def command(run: RescoreConfig, *words: object) -> None:
 def test_a_format_has_its_own_files_and_the_first_is_on_stdout(
     scored: RescoreConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(click.BadParameter, match=r"^a file ends with .csv, or is -: got "):
+    with pytest.raises(
+        click.BadParameter, match=r"^the file must end with .csv, or be - for stdout: got "
+    ):
         command(scored, "--format", "csv", "-o", tmp_path / "a.jsonl")
-    with pytest.raises(click.BadParameter, match=r"^a file ends with .jsonl, or is -: got "):
+    with pytest.raises(
+        click.BadParameter, match=r"^the file must end with .jsonl, or be - for stdout: got "
+    ):
         command(scored, "--format", "otel", "-o", tmp_path / "a.parquet")
     where = ("--where", "trace_id = 'kp:trace:own'")
     command(scored, "--format", "csv", "-o", "-", *where)
