@@ -140,16 +140,16 @@ def atomic_write(path: Path, *, durable: bool = False) -> Generator[Path]:
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Generator[Path]:
-    """Yield an empty file that replaces one that a user names, once it is complete.
+    """Yield an empty file. When it is complete, it replaces the file that a user named.
 
-    It is made before the work begins, since that may be long.
+    It is made before long work begins, so that a wrong name fails at once.
 
     Args:
         path: the file. If it is a link, the link is replaced, not its target.
         private: whether only the user may read the file.
 
     Raises:
-        KpBatchError: the name is a folder's, or the file cannot be made in its folder.
+        KpBatchError: the name is that of a folder, or the file cannot be made in its folder.
     """
     with atomic_write(path) as partial:
         with writing_to_named(path):
@@ -161,7 +161,7 @@ def replacing(path: Path, *, private: bool = False) -> Generator[Path]:
 
 @contextmanager
 def writing_to_named(path: Path) -> Generator[None]:
-    """Say that a file that a user names cannot be written, and why.
+    """Explain why a file that a user named cannot be written.
 
     Raises:
         BrokenPipeError: nobody reads the pipe any more.

@@ -253,9 +253,9 @@ def _warn_of_empty_parts(result: ExportResult, options: ExportOptions, output: s
         if not count:
             unit = "task" if options.split_by == "objective" else "time"
             warn(
-                f"{printable(name)} is empty: the traces are of too few {unit}s for the share "
-                f"{options.split}, and those of one {unit} stay together; export traces of more "
-                f"{unit}s, or choose another share"
+                f"{printable(name)} is empty: there are too few {unit}s for the share "
+                f"{options.split}, because traces of one {unit} stay together; export traces of "
+                f"more {unit}s, or choose another share"
             )
 
 

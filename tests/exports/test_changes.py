@@ -377,7 +377,7 @@ def test_an_empty_part_is_warned_of(
         unit, chosen = "time", "created_at = (SELECT min(created_at) FROM scores)"
     path = tmp_path / f"a.{empty}.jsonl"
     message = (
-        f"{path} is empty: the traces are of too few {unit}s for the share {share}, and those of "
+        f"{path} is empty: there are too few {unit}s for the share {share}, because traces of "
         f"one {unit} stay together; export traces of more {unit}s, or choose another share"
     )
     options: dict[str, Any] = {"min_score": 0, "where": chosen, "split_by": split_by}
