@@ -152,12 +152,7 @@ def _raise_ended(number: int, _frame: FrameType | None) -> NoReturn:
 def run_supervised() -> int:
     """Run the command as the child of a supervisor, and return the exit status."""
     log.show_on_stderr()
-    status = run_command()
-    from kp_batch.storage.store import TRAFFIC
-
-    if TRAFFIC.requests and not status:  # the last line of a failure is its error
-        log.info(f"object storage: {TRAFFIC}")
-    return status
+    return run_command()
 
 
 def _answer(ended: RunResult) -> None:

@@ -13,13 +13,11 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
 from typing import IO, Any, ParamSpec, Self, TypeVar, cast
 
 from kp_batch.errors import ResourceError
-from kp_batch.storage.store import TRAFFIC, counted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +67,7 @@ class Workers:
             calls, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
             pickle.dump(call, calls)
             calls.flush()
-            is_done, answer, traffic = pickle.load(answers)  # noqa: S301 (of our own process)
+            is_done, answer = pickle.load(answers)  # noqa: S301 (of our own process)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             process.kill()
             raise ResourceError(
@@ -78,7 +76,6 @@ class Workers:
             ) from error
         finally:
             self._idle.put(process)
-        TRAFFIC.count(**asdict(traffic))
         if is_done:
             return answer
         raise answer
@@ -101,12 +98,11 @@ def _work() -> None:
     with suppress(EOFError, BrokenPipeError):
         while True:
             function, args, kwargs = pickle.load(sys.stdin.buffer)  # noqa: S301 (see `Workers`)
-            with counted() as traffic:
-                try:
-                    answer = True, function(*args, **kwargs)
-                except Exception as error:  # noqa: BLE001 (it is raised where it was called)
-                    answer = False, error
-            pickle.dump((*answer, traffic), answers)
+            try:
+                answer = True, function(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 (it is raised where it was called)
+                answer = False, error
+            pickle.dump(answer, answers)
             answers.flush()
 
 

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import chdir, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from logging import LogRecord, StreamHandler, getLogger
 from pathlib import Path
@@ -24,7 +24,6 @@ from kp_batch.errors import WorkerError
 from kp_batch.files import note_leftover, temporary_sibling
 from kp_batch.log import capture, replay_log
 from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor, begun_ahead
-from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
 from kp_batch.warehouse.layout import make_folder
 
@@ -241,11 +240,10 @@ def local_versions() -> str:
 
 @dataclass(frozen=True)
 class PartResult:
-    """The result of a part, its log records, and its traffic with object stores."""
+    """The result of a part, and its log records."""
 
     result: Any
     messages: list[LogRecord]
-    traffic: Traffic
 
 
 def run_part(common: Any, part: object) -> PartResult:
@@ -254,9 +252,7 @@ def run_part(common: Any, part: object) -> PartResult:
     os.chdir(folder)  # because paths may be relative
     with capture() as messages:
         try:
-            with counted() as traffic:
-                result = step(part, *args, **kwargs)
-            return PartResult(result, messages, traffic)
+            return PartResult(step(part, *args, **kwargs), messages)
         except PanicException as panic:  # it is no Exception, and would end the worker
             error: Exception = RuntimeError(f"PanicException: {panic}")
         except Exception as fault:  # noqa: BLE001 (it is raised below)
@@ -303,7 +299,6 @@ class RayExecutor:
             for part, reference in begun:
                 done = self._result(step.name, part, reference)
                 replay_log(done.messages)
-                TRAFFIC.count(**asdict(done.traffic))
                 yield done.result
 
     def _at_once(self, step: Step[..., Any]) -> int:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from kp_batch.errors import KpBatchError, StorageError
 from kp_batch.files import atomic_write
 from kp_batch.stopping import parts_in_threads, raise_if_unwanted
 from kp_batch.storage.urls import check_url
-from kp_batch.text import count_of, one_line, size_of
+from kp_batch.text import one_line, size_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -63,40 +63,6 @@ class Object:
         return cls(meta["path"] if path is None else path, meta["size"], modified, etag, version)
 
 
-@dataclass
-class Traffic:
-    """The requests to stores, without retries, and the bytes that they moved."""
-
-    requests: int = 0
-    read: int = 0  # bytes
-    written: int = 0  # bytes
-
-    def count(self, *, requests: int = 1, read: int = 0, written: int = 0) -> None:
-        """Add to the counts."""
-        self.requests += requests
-        self.read += read
-        self.written += written
-
-    def __str__(self) -> str:
-        read, written = (f"{count / (1 << 20):,.1f} MiB" for count in (self.read, self.written))
-        return f"{count_of(self.requests, 'request')}, {read} read, {written} written"
-
-
-TRAFFIC = Traffic()  # of this process
-
-
-@contextmanager
-def counted() -> Generator[Traffic]:
-    """Count the traffic within the context, for another process to add to its own."""
-    before, within = replace(TRAFFIC), Traffic()
-    yield within
-    within.count(
-        requests=TRAFFIC.requests - before.requests,
-        read=TRAFFIC.read - before.read,
-        written=TRAFFIC.written - before.written,
-    )
-
-
 @cache  # a store keeps its connections
 def store_at(url: str) -> "Store":
     """The store of a URL."""
@@ -137,7 +103,6 @@ class Store:
         """
         with self._errors_of(below):
             for page in self._store.list(below or None, chunk_size=AT_ONCE):
-                TRAFFIC.count()
                 yield from (Object.of(meta) for meta in page)
 
     def head(self, path: str = "") -> Object | None:
@@ -146,7 +111,6 @@ class Store:
         Raises:
             OSError: the request failed.
         """
-        TRAFFIC.count()
         try:
             with self._errors_of(path):
                 return Object.of(self._store.head(path), path)
@@ -163,7 +127,6 @@ class Store:
         with self._errors_of(path):
             answer = self._store.get(path)
             content = bytes(answer.bytes())
-        TRAFFIC.count(read=len(content))
         return content, Object.of(answer.meta, path)
 
     def beginning(self, path: str, size: int) -> bytes:
@@ -174,9 +137,7 @@ class Store:
             OSError: the request failed.
         """
         with self._errors_of(path):
-            content = bytes(self._store.get_range(path, start=0, length=size))
-        TRAFFIC.count(read=len(content))
-        return content
+            return bytes(self._store.get_range(path, start=0, length=size))
 
     def pieces(self, path: str = "") -> Iterator[bytes]:
         """Read an object piece by piece.
@@ -185,11 +146,9 @@ class Store:
             FileNotFoundError: there is no such object.
             OSError: the request failed, or the transfer stopped.
         """
-        TRAFFIC.count()
         with self._errors_of(path):
             for piece in self._store.get(path).stream(min_chunk_size=_PIECE):
                 raise_if_unwanted()
-                TRAFFIC.count(requests=0, read=len(piece))
                 yield bytes(piece)
 
     def download(self, path: str, target: Path, mtime_ns: int | None = None) -> None:
@@ -249,7 +208,6 @@ class Store:
                 f"{self.url.rstrip('/')}/{path} would take {size_of(size)}, but a bucket accepts "
                 f"at most {size_of(MAX_PUT_BYTES)} in one write; use a local folder"
             )
-        TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
         try:
             with self._errors_of(path):
                 answer = self._store.put(
@@ -273,14 +231,12 @@ class Store:
             OSError: the objects cannot be deleted.
         """
         for first in range(0, len(paths), AT_ONCE):
-            TRAFFIC.count()
             batch = list(paths[first : first + AT_ONCE])
             try:
                 with self._errors_of(""):
                     self._store.delete(batch)
             except FileNotFoundError:  # Azure's error if one of them is missing
                 for path in batch:
-                    TRAFFIC.count()
                     with suppress(FileNotFoundError), self._errors_of(path):
                         self._store.delete(path)
 

@@ -18,7 +18,7 @@ from kp_batch.imports import destination
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.source_files import head_of
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.storage.store import Store, counted, store_at
+from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse.lock import noticed
 from kp_batch.warehouse.reader import connect
 from tests.support.damage.answers import Trouble, between
@@ -36,7 +36,7 @@ from tests.support.imports.importing import (
     write_lines,
 )
 from tests.support.make.runs import config
-from tests.support.processes.buckets import fill
+from tests.support.processes.buckets import counted_reads, fill
 
 pytestmark = pytest.mark.process
 
@@ -430,7 +430,7 @@ def test_what_a_file_is_shows_its_beginning_alone(bucket: str, tmp_path: Path) -
     (path / "b.json").touch()
     fill(bucket, path)
     for name, size in (("a.json", 64 << 10), ("b.json", 0)):
-        with counted() as traffic:
+        with counted_reads() as sizes:
             head = head_of(f"{bucket}/{name}", f"{(path / name).stat().st_size} stamp")
         assert head == (path / name).read_bytes()[:size]
-        assert traffic.read == size
+        assert sum(sizes) == size

@@ -31,7 +31,6 @@ from kp_batch.planning import timeline, write_tasks
 from kp_batch.steps import ray as rays
 from kp_batch.steps.ray import RayExecutor, executor_of
 from kp_batch.steps.step import AHEAD, step
-from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.bucket.location import folder_of
 from tests.support.make.runs import config
 from tests.support.make.sample import write_sample
@@ -117,12 +116,6 @@ def panic(_: int) -> None:
     raise PanicException("a fault in Rust")
 
 
-@step("ask")
-def ask(size: int) -> None:
-    """A part that asks an object store for so much."""
-    TRAFFIC.count(read=size)
-
-
 @step("share")
 def share(_: int) -> str | None:
     return os.environ.get("POLARS_MAX_THREADS")
@@ -172,13 +165,6 @@ def test_what_a_part_logs_is_logged_by_the_run(
     with pytest.raises(ArchiveError, match="seven"):
         list(cluster.map(square, [7], folder=tmp_path))
     assert [record.getMessage() for record in caplog.records] == ["about 5", "about 7"]
-
-
-@pytest.mark.telling
-def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -> None:
-    before = replace(TRAFFIC)
-    list(cluster.map(ask, [3, 4, 5]))
-    assert (TRAFFIC.requests - before.requests, TRAFFIC.read - before.read) == (3, 12)
 
 
 def test_a_part_that_kills_its_worker_each_time_is_named(

@@ -16,7 +16,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
 from kp_batch.storage import store as storage
-from kp_batch.storage.store import store_at
+from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.publication import writing
@@ -48,6 +48,23 @@ def s3_server() -> Generator[str]:
     finally:
         store_at.cache_clear()
         server.stop()
+
+
+@contextmanager
+def counted_reads() -> Generator[list[int]]:
+    """The bytes of each piece that this process reads from stores."""
+    sizes: list[int] = []
+
+    def count(piece: bytes) -> bytes:
+        sizes.append(len(piece))
+        return piece
+
+    beginning, pieces, read = Store.beginning, Store.pieces, Store.read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "beginning", lambda *args: count(beginning(*args)))
+        patch.setattr(Store, "pieces", lambda *args: map(count, pieces(*args)))
+        patch.setattr(Store, "read", lambda *args: (count((answer := read(*args))[0]), answer[1]))
+        yield sizes
 
 
 @contextmanager

@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 
 from kp_batch import cli
-from kp_batch.storage import store
 
 linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
 
@@ -41,7 +40,6 @@ def invoke(*arguments: object, stdin: str | None = None) -> subprocess.Completed
     words = list(map(str, arguments))
     with restored_log(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["kp-batch", *words])
-        patch.setattr(store, "TRAFFIC", store.Traffic())
         with CliRunner().isolation(stdin, {"COLUMNS": "200"}) as (out, err, _):
             status = (cli.run_supervised if words[0] in cli.SUPERVISED else cli.run_command)()
         return subprocess.CompletedProcess(
