@@ -63,7 +63,10 @@ def _key_and_value(text: str) -> tuple[str, str | None]:
 @click.option("--profiles", metavar="FILE", help="A TOML file of weight profiles.")
 @option_of_warehouse(help="Score with the cache and the profiles of this warehouse.")
 @click.option(
-    "--at", type=Parsed(_moment), metavar="TIME", help="Score as at this time.  [default: now]"
+    "--at",
+    type=Parsed(_moment),
+    metavar="TIME",
+    help="Score as if it were this time.  [default: now]",
 )
 @click.option(
     "--group",

@@ -39,10 +39,11 @@ _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
     help="Also write prefect.yaml, for a nightly run of Prefect.",
 )
 def init(file: Path, *, prefect: bool, **settings: Any) -> None:
-    """Begin a project over ARCHIVE.
+    """Create a project for ARCHIVE.
 
-    Writes its file, and creates its warehouse. In its folder, commands then need no archive and no
-    warehouse. In an existing project, --prefect without ARCHIVE writes only prefect.yaml.
+    Writes the project's file, and creates its warehouse. In the same folder, commands then need
+    neither ARCHIVE nor --warehouse. In an existing project, --prefect without ARCHIVE writes only
+    prefect.yaml.
     """
     from kp_batch.operations.init import begin_project, deploy_project
 

@@ -140,8 +140,8 @@ def _questions_text(questions: list[Question]) -> str:
 def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     """List the runs, the newest first, and the candidate.
 
-    Shows what each run changed, or why it failed. kept is as-of if --as-of can read its tables, and
-    rollback if a rollback can also publish them again.
+    Shows what each run changed, or why it failed. In the column kept, as-of means that --as-of can
+    read the run's tables, and rollback that a rollback can also publish them again.
     """
     from kp_batch.operations.kept_runs import RUNS, available_runs
 

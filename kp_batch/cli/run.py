@@ -40,11 +40,11 @@ DEMO_QUERIES = {
         "SELECT task_domain, count(*) AS traces, avg(score) AS mean_score, "
         "count(*) FILTER (meets_threshold) AS at_threshold FROM scores GROUP BY ALL ORDER BY ALL"
     ),
-    "Which traces are worth sharing most?": (
+    "Which traces have the highest scores?": (
         "SELECT left(trace_id, 17) AS trace, task_domain, novelty, n_tools, score "
         "FROM scores ORDER BY score DESC LIMIT 5"
     ),
-    "What is least novel without being a copy, and what was it like?": (
+    "Which traces are least novel without being copies, and what do they resemble?": (
         "SELECT left(trace_id, 17) AS trace, max_similarity, "
         "left(nearest_trace_id, 17) AS nearest, round(nearest_age_s / 60) AS minutes_ago "
         "FROM scores WHERE max_similarity < 0.9999 ORDER BY novelty LIMIT 5"
@@ -63,14 +63,14 @@ DEMO_QUERIES = {
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Print only errors, new warnings, new settings, and that a warehouse is new.",
+    help="Print only errors, new warnings, new settings, and the creation of a warehouse.",
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:
     """Rescore ARCHIVE.
 
-    ARCHIVE is Parquet or JSONL files, folders, globs or URLs. By default, it is the project's, or
-    that of the last run.
+    ARCHIVE is one or more files (Parquet or JSONL), folders, globs or URLs. Default: the project's
+    archive, or that of the last run.
     """
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 

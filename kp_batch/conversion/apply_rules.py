@@ -166,7 +166,7 @@ _RULES = {  # to suggest if they are missing
 
 
 def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> None:
-    """Refuse rules with which no trace of a format can be imported.
+    """Raise an error if these rules refuse every trace of a format.
 
     Args:
         form: format of the traces.
@@ -182,13 +182,12 @@ def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> 
     if missing:
         options = "; and ".join(_OPTIONS[name] for name in missing)
         raise KpBatchError(
-            f"no trace is imported, because the source has no {' and no '.join(missing)}; "
-            f"add {options}"
+            f"no trace is imported, because the source lacks {' and '.join(missing)}; add {options}"
         )
 
 
 def check_rules(form: Format, rules: Rules) -> None:
-    """Refuse rules that leave open what the format does not decide, before any work.
+    """Raise an error if neither the rules nor the format decide something, before any work.
 
     Raises:
         KpBatchError: rules are missing; the message names them.
@@ -202,7 +201,7 @@ def check_rules(form: Format, rules: Rules) -> None:
     missing = [name for name in _RULES if name not in form.decides and not getattr(rules, name)]
     if missing:
         raise KpBatchError(
-            f"{form.name} has no {' and no '.join(missing)}; add to the rules "
+            f"the format {form.name} lacks {' and '.join(missing)}; add to the rules "
             f"{'; and '.join(_RULES[name] for name in missing)}"
         )
     score = rules.success and rules.success.score

@@ -94,8 +94,8 @@ def import_traces(
             check_rules(plan.form, rules)
             if not plan.source.inputs:
                 raise ArchiveError(
-                    f"no file of {plan.form.name} at {', '.join(sources)}; check the path, or name "
-                    "another format"
+                    f"there is no file of {plan.form.name} at {', '.join(sources)}; check the "
+                    "path, or name another format"
                 )
             if plan.is_empty(store):
                 return plan.unchanged_result(store)

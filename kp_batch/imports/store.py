@@ -307,9 +307,9 @@ def opened_store(archive: Archive) -> Generator[RecordStore | None]:
 def _check_nothing_is_there(archive: Archive) -> None:
     if archive.local_path(_BEFORE).exists():
         raise KpBatchError(
-            f"an earlier version of kp-batch made {archive.name}, and only runs still read it; "
+            f"an earlier version of kp-batch made {archive.name}, and only runs can read it; "
             "import its sources into a new folder with kp-batch import FORMAT SOURCES -o FOLDER, "
-            "and forget again there what was forgotten here"
+            "and forget there again what was forgotten here"
         )
     if archive.has_days():
         raise _lost(archive)
@@ -317,7 +317,7 @@ def _check_nothing_is_there(archive: Archive) -> None:
 
 def _lost(archive: Archive) -> KpBatchError:
     return KpBatchError(
-        f"{archive.name} has lost {STORE}, which records what its days were made from; {_ANEW}"
+        f"{archive.name} has lost {STORE}, which has the records of its traces; {_ANEW}"
     )
 
 

@@ -229,7 +229,7 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     if Layout(now.warehouse).forgetting.exists():
         raise WarehouseError(
             f"run {name} cannot be published again yet: a kp-batch forget did not finish, and this "
-            "run may still contain forgotten traces; run that command again, then this one",
+            "run may still contain forgotten traces; run the forget again, then this command",
             code="unfinished_forget",
         )
     if target.number < now.manifest.kept_from:

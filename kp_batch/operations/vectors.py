@@ -52,7 +52,7 @@ def _rows_of(scores: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
     unknown = rows.filter(pl.col("text_hash").is_null()).get_column("trace_id")
     if len(unknown):
         raise KpBatchError(
-            f"{count_of(len(unknown), 'id')} without a score, such as {printable(unknown[0])}; "
-            "leave out what is not in scores"
+            f"there is no score for {count_of(len(unknown), 'id')}, such as "
+            f"{printable(unknown[0])}; give only ids of scored traces: scores.trace_id"
         )
     return rows

@@ -187,7 +187,7 @@ def _remove_old(config: RescoreConfig) -> VacuumResult | None:
 
 def _warn_of_old(error: BaseException) -> None:
     warn(
-        "the run is done, but not all that is older than `keep` was removed: "
+        "the run is done, but some data older than `keep` was not removed: "
         f"{one_line(explain_error(error).stored)}; fix that, and the next run tries again"
     )
 

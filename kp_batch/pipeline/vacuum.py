@@ -147,8 +147,8 @@ def _plan(warehouse: Path, since: datetime) -> _VacuumPlan:
     if Layout(warehouse).forgetting.exists():
         # It may be under way, in a bucket: past manifests are to name files that none does by now.
         raise WarehouseError(
-            "nothing is removed, because a kp-batch forget did not finish; run that command "
-            "again, then this one",
+            "nothing is removed, because a kp-batch forget did not finish; run the forget again, "
+            "then this command",
             code="unfinished_forget",
         )
     snapshot = published(warehouse)

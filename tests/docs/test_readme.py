@@ -24,7 +24,7 @@ DEMO = """\
   archive    21 files, 600 rows: 600 accepted, 0 duplicates, 0 superseded, 0 rejected
   texts      483 embedded (483 windows), 0 reused
   code              ▂▃▃▃▆█▇▃▁▁     153           2.0%  0.495  0.100  0.412  0.530  0.613  0.724
-What is least novel without being a copy, and what was it like?
+Which traces are least novel without being copies, and what do they resemble?
 │ kp:trace:3b31162f │         0.9995 │ kp:trace:fb36498a │      9529.0 │
 """
 

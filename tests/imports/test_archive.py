@@ -403,9 +403,9 @@ Again = Callable[[Path, Path], object]
     [
         (
             Path.unlink,
-            ("has lost _import/records.sqlite, which records what its days were made from"),
+            ("has lost _import/records.sqlite, which has the records of its traces"),
         ),
-        (empty, "has lost _import/records.sqlite, which records what its days were made from"),
+        (empty, "has lost _import/records.sqlite, which has the records of its traces"),
         (cut, "_import/records.sqlite is damaged: "),
         (no_database, "_import/records.sqlite is damaged: file is not a database"),
         (change_block, "_import/records.sqlite is damaged: block 1 cannot be read: "),
@@ -584,7 +584,7 @@ def test_rules_that_leave_something_open_are_refused_before_any_work(
 ) -> None:
     (tmp_path / "a.jsonl").write_text("no JSON")
     with pytest.raises(
-        KpBatchError, match=r"spans has no success and no confidence; .*\[success\].*\[confidence\]"
+        KpBatchError, match=r"spans lacks success and confidence; .*\[success\].*\[confidence\]"
     ):
         import_traces(spans_format(), [str(tmp_path)], archive, load_rules(None, {}))
 

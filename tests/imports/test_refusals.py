@@ -226,7 +226,7 @@ def test_an_import_that_refuses_all_for_want_of_a_rule_names_its_option(
     done = invoke(*arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
-        "kp-batch: no trace is imported, because the source has no task_domain; "
+        "kp-batch: no trace is imported, because the source lacks task_domain; "
         "add --domain FIELD, or --domain =DOMAIN for all"
     )
     assert not (archive / "_refused.jsonl").exists()

@@ -98,7 +98,7 @@ def test_a_run_is_done_even_if_nothing_can_be_removed(
     run = kp.Warehouse(folder / "warehouse").run(keep="30d", max_reject_share=1)
     assert (run.status, run.removed) == ("done", None)
     [warning] = [text for text in run.warnings if "keep" in text]
-    assert "the run is done, but not all that is older than `keep` was removed" in warning
+    assert "the run is done, but some data older than `keep` was not removed" in warning
 
 
 def test_a_project_says_how_long_runs_are_kept(folder: Path) -> None:

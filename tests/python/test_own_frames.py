@@ -76,7 +76,7 @@ def test_vectors_come_in_the_order_of_the_ids(wh: kp.Warehouse) -> None:
 
 
 def test_vectors_that_are_not_there_are_named(wh: kp.Warehouse, tmp_path: Path) -> None:
-    with pytest.raises(KpBatchError, match="2 ids without a score, such as nobody; leave out"):
+    with pytest.raises(KpBatchError, match="no score for 2 ids, such as nobody; give only"):
         wh.vectors(["1", "nobody", "none"])
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     plain = kp.Warehouse(tmp_path / "plain")
