@@ -42,8 +42,8 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
         task_domain: chooses the weights.
         success: whether the task was done.
         objective: the request.
-        steps: a list of texts, each of which is a thought; or of structs with the fields of a step.
-            The field `tool` may be the tool's name instead of a struct.
+        steps: a list or an array: of texts, each of which is a thought; or of structs with the
+            fields of a step. The field `tool` may be the tool's name instead of a struct.
         confidence: of the outcome, from 0 to 1.
         agent_id: the agent; this and the following ones may be left out.
         framework: of the agent.
@@ -87,15 +87,15 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
     flat = pl.DataFrame()
     try:
         flat = _polars(frame)
-        listed = flat.select(steps=_expression(steps))
+        listed = _listed(flat.select(steps=_expression(steps))["steps"])
         return flat.select(
             *_given(top),
             metadata=pl.struct(_given(metadata)),
             task=pl.struct(objective=_expression(objective)),
-            steps=listed.select(_nested(listed.schema["steps"])).to_series(),
+            steps=listed.list.eval(_step(listed.dtype)),
             outcome=pl.struct(_given(outcome)),
         )
-    except (PolarsError, pa.ArrowException) as error:
+    except (PolarsError, pa.ArrowException, TypeError) as error:  # the last of arrays of objects
         columns = ", ".join(flat.columns)
         raise SettingError(
             f"the rows cannot be made: {one_line(str(error))}; name columns of {columns}"
@@ -122,16 +122,23 @@ def _given(fields: dict[str, Source | None]) -> list[pl.Expr]:
     ]
 
 
-def _nested(dtype: pl.DataType) -> pl.Expr:
-    """Return the column steps as a list of structs with the fields of a step."""
+def _listed(steps: pl.Series) -> pl.Series:
+    """Return lists for arrays, and lists of texts for lists without any element, of any type."""
+    if isinstance(steps.dtype, pl.Array):
+        inner = steps.dtype.inner  # NumPy's arrays of objects, too, which Polars cannot cast
+        steps = pl.Series(steps.to_list(), dtype=None if inner == pl.Object else pl.List(inner))
+    is_empty = isinstance(steps.dtype, pl.List) and not steps.list.len().sum()
+    return (steps.cast(pl.List(pl.String)) if is_empty else steps).alias("steps")
+
+
+def _step(dtype: pl.DataType) -> pl.Expr:
+    """Return the element of a list of this type as a struct with the fields of a step."""
     inner = dtype.inner if isinstance(dtype, pl.List) else None
     each = pl.element()
     if inner == pl.String:
-        step = pl.struct(type=pl.lit("thought"), content=each)
-    elif isinstance(inner, pl.Struct) and inner.to_schema().get("tool") == pl.String:
-        step = each.struct.with_fields(tool=pl.struct(name=pl.field("tool")))
-    elif isinstance(inner, pl.Struct):
-        step = each
-    else:
-        raise SettingError(f"steps is of type {dtype}; give a list of structs, or of texts")
-    return pl.col("steps").list.eval(step)
+        return pl.struct(type=pl.lit("thought"), content=each)
+    if isinstance(inner, pl.Struct) and inner.to_schema().get("tool") == pl.String:
+        return each.struct.with_fields(tool=pl.struct(name=pl.field("tool")))
+    if isinstance(inner, pl.Struct):
+        return each
+    raise SettingError(f"steps is of type {dtype}; give a list of structs, or of texts")

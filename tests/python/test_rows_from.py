@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -69,9 +70,56 @@ def test_frames_of_all_kinds_give_the_same_rows() -> None:
         assert kp.rows_from(frame, **FIELDS, steps="said").equals(expected)
 
 
+STEPS = [{"type": "tool_call", "tool": "shell"}, {"type": "thought", "tool": None}]
+
+
+@pytest.mark.parametrize(
+    ("array", "lists"),
+    [
+        (pl.Series([["a", None], None], dtype=pl.Array(pl.String, 2)), [["a", None], None]),
+        (pl.Series([STEPS, STEPS]).list.to_array(2), [STEPS, STEPS]),
+        (np.array([["a", "b"], ["c", "d"]]), [["a", "b"], ["c", "d"]]),
+        (np.array([["a", None], ["c", "d"]], dtype=object), [["a", None], ["c", "d"]]),
+        ([np.array(["a", "b"]), np.array(["c"])], [["a", "b"], ["c"]]),
+        ([np.array(STEPS, dtype=object)] * 2, [STEPS, STEPS]),
+    ],
+)
+def test_arrays_are_read_as_lists(array: Any, lists: list[Any]) -> None:
+    expected = kp.rows_from(FLAT.with_columns(said=pl.Series(lists)), **FIELDS, steps="said")
+    frame = FLAT.with_columns(pl.DataFrame({"said": array}))
+    assert kp.rows_from(frame, **FIELDS, steps="said").equals(expected)
+    if isinstance(array, list):
+        pandas = FLAT.to_pandas().assign(said=array)
+        assert kp.rows_from(pandas, **FIELDS, steps="said").equals(expected)
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        [[], []],
+        pl.Series([[], []], dtype=pl.List(pl.Float64)),
+        pl.Series([[], []], dtype=pl.Array(pl.Null, 0)),
+        [np.array([]), np.array([])],
+        [np.array([], dtype=object), np.array([], dtype=object)],
+    ],
+)
+def test_lists_without_any_element_are_empty_lists_of_steps(empty: Any) -> None:
+    """Their type says nothing of what they would have."""
+    frame = FLAT.with_columns(pl.DataFrame({"said": empty}))
+    rows = kp.rows_from(frame, **FIELDS, steps="said")
+    assert rows["steps"].to_list() == [[], []]
+    assert rows.schema == kp.rows_from(FLAT, **FIELDS, steps="said").schema
+
+
 @pytest.mark.parametrize(
     ("frame", "changes", "reason"),
     [
+        (FLAT, {"steps": pl.lit([1.5])}, r"steps is of type List\(Float64\); give a list of"),
+        (
+            pl.DataFrame({"name": ["a"], "said": [np.array([{"type": "thought"}, "x"])]}),
+            {},
+            "the rows cannot be made: .*; name columns of name, said",
+        ),
         (FLAT, {"agent_id": "nobody"}, "nobody.*; name columns of name, at, task"),
         (FLAT, {"steps": "task"}, "steps is of type String; give a list of structs, or of texts"),
         ([{"name": "a"}], {}, "frame is of type list; give one of polars or pandas"),
