@@ -11,6 +11,7 @@ from polars.exceptions import PanicException
 
 from kp_batch import bounds
 from kp_batch.bounds import TOO_LARGE, TooLargeError, refusal_budget
+from kp_batch.conversion.conversation.messages import CutContentError
 from kp_batch.conversion.model import (
     Format,
     Input,
@@ -114,5 +115,7 @@ def items_of(form: Format, file: Input) -> Iterator[ReadItem]:
 
 
 def _unknown_in(form: Format, record: SourceRecord) -> Iterator[Skipped]:
-    with suppress(Exception):  # its trace is refused if it has another form
+    if record.payload is None:  # it is too large, and its trace is refused
+        return
+    with suppress(CutContentError, TooLargeError):  # JSON in its texts, for which it is refused
         yield from form.unknown(record.payload)

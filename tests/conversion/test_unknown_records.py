@@ -3,18 +3,26 @@
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from polars.exceptions import PolarsError
 
 from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.model import Format, Input
 from kp_batch.imports.importing import import_traces
+from kp_batch.imports.reading import items_of
+from kp_batch.imports.source_files import local_path
 from kp_batch.imports.store import STORE, RecordStore
 from tests.conversion.unseen import UNKNOWN
 from tests.support import GOLDEN
+from tests.support.damage.changes import ODD, as_json, swapped
 from tests.support.formats.agent_files import (
     WRITERS,
     Files,
@@ -23,7 +31,7 @@ from tests.support.formats.agent_files import (
     usual,
     written,
 )
-from tests.support.imports.drafting import ALWAYS, Conversion, always, drafted
+from tests.support.imports.drafting import ALWAYS, Conversion, always, converted, drafted
 
 ALL_RULES = always(created_at="2026-01-01")
 # In Parquet the messages are those of the other files, in one text.
@@ -113,3 +121,56 @@ def test_an_import_reports_it_and_keeps_its_record(tmp_path: Path) -> None:
         units = store.units(store.values("SELECT name FROM units")).values()
         contents = [json.loads(each.content or b"") for each in store.records(units)]
     assert record["type"] in {each["type"] for each in contents}
+
+
+ROUNDS = 40
+UNWRITTEN = (PolarsError, TypeError, ValueError)  # a column of Parquet has one type
+DEEP, CUT = "[" * 2_000 + "]" * 2_000, '[{"role": "us'  # texts of JSON
+UGLY = (*ODD, DEEP, CUT, "[1]", '{"a": [[]]}')
+
+
+def damaged(system: str, files: Files, chance: Random) -> Files:
+    """With a record that nobody knows in each list, and an ugly value in some place."""
+    changed = deepcopy(files)
+    for records in lists_in(system, changed):
+        records.append(chance.choice(UNKNOWN[format_of(system)])[0])
+    rows = changed[chance.choice([*changed])]
+    in_parquet = system == "phoenix"
+    ugly = chance.choice([each for each in UGLY if isinstance(each, str) or not in_parquet])
+    at = chance.randrange(len(rows))
+    row = swapped(rows[at], lambda _: ugly, chance)
+    rows[at] = row if in_parquet else as_json(row).decode()
+    return changed
+
+
+def readable(form: Format, folder: Path) -> Iterator[Input]:
+    """The files that its reader can read."""
+    paths = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+    for file in form.inputs(paths, lambda path: form.probe(path, Path(path).read_bytes())):
+        with suppress(Exception):
+            for _ in form.read(file, local_path):
+                pass
+            yield file
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_record_that_is_read_stops_the_count(system: str) -> None:
+    """It would cost its whole file."""
+    form, chance, read = FORMATS[format_of(system)], Random(system), 0
+    files, _ = next(iter(usual(system).values()))
+    for _ in range(ROUNDS):
+        with suppress(*UNWRITTEN), written(damaged(system, files, chance)) as folder:
+            read += sum(len([*items_of(form, file)]) for file in [*readable(form, folder)])
+    assert read > ROUNDS / 2
+
+
+@pytest.mark.parametrize(("text", "reason"), [(DEEP, "too_large"), (CUT, "cut_content")])
+def test_a_text_that_cannot_be_parsed_costs_its_trace_and_no_other(text: str, reason: str) -> None:
+    files, _ = next(iter(usual("messages").values()))
+    [rows] = files.values()
+    both = {"a.jsonl": [{**rows[0], "id": "other", "messages": text}, *rows]}
+    with written(files) as folder, written(both) as other:
+        before, after = (converted("messages", each, ALL_RULES) for each in (folder, other))
+    assert before.rows
+    assert after.rows == before.rows
+    assert counts(after) == counts(before) + Counter([reason])

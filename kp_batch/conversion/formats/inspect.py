@@ -202,7 +202,7 @@ def _sample(log: LogFacts, item: object) -> SourceRecord | Refused:
 
 def _unknown(sample: Json) -> Iterator[Skipped]:
     roles = (message.get("role") for message in sample["messages"])
-    yield from (of_unknown_kind("message", role) for role in roles if role not in ROLES)
+    yield from (of_unknown_kind("message", role) for role in roles if role not in (*ROLES,))
 
 
 def _transcript(row: Json) -> SourceRecord | Refused:

@@ -40,14 +40,14 @@ from kp_batch.text import sortable, time_of_number
 _SKILL = re.compile(r'<skill name="([^"]*)" location="[^"]*">\n.*?\n</skill>', re.DOTALL)
 _FILES = sessions.Injected(elements=("file",), openings=())
 _RESULTS = ("toolResult", "tool")
-_KINDS = {
+_KINDS = (
     *("message", "session", "model_change", "thinking_level_change", "compaction"),
     *("branch_summary", "custom", "custom_message", "label", "session_info"),
-}
-_ROLES = {
+)
+_ROLES = (
     *("user", "assistant", "system", *_RESULTS),
     *("bashExecution", "custom", "branchSummary", "compactionSummary"),
-}
+)
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
@@ -68,9 +68,10 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
 
 
 def _unknown(line: Json) -> Iterator[Skipped]:
-    if line.get("type") not in _KINDS:
-        yield of_unknown_kind("line", line.get("type"))
-    elif line["type"] == "message" and (role := line["message"].get("role")) not in _ROLES:
+    kind, role = line.get("type"), as_object(line.get("message")).get("role")
+    if kind not in _KINDS:
+        yield of_unknown_kind("line", kind)
+    elif kind == "message" and role not in _ROLES:
         yield of_unknown_kind("message", role)
 
 
