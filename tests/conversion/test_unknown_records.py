@@ -130,17 +130,18 @@ UGLY = (*ODD, DEEP, CUT, "[1]", '{"a": [[]]}')
 
 
 def damaged(system: str, files: Files, chance: Random) -> Files:
-    """With a record that nobody knows in each list, and an ugly value in some place."""
-    changed = deepcopy(files)
-    for records in lists_in(system, changed):
+    """With a record that nobody knows in each list, and an ugly value in some row or record."""
+    changed, in_parquet = deepcopy(files), system == "phoenix"
+    lists = lists_in(system, changed)
+    for records in lists:
         records.append(chance.choice(UNKNOWN[format_of(system)])[0])
-    rows = changed[chance.choice([*changed])]
-    in_parquet = system == "phoenix"
     ugly = chance.choice([each for each in UGLY if isinstance(each, str) or not in_parquet])
+    rows = chance.choice([*lists, *changed.values()])
     at = chance.randrange(len(rows))
-    row = swapped(rows[at], lambda _: ugly, chance)
-    rows[at] = row if in_parquet else as_json(row).decode()
-    return changed
+    rows[at] = swapped(rows[at], lambda _: ugly, chance)
+    if in_parquet:
+        return changed
+    return {name: [as_json(row).decode() for row in rows] for name, rows in changed.items()}
 
 
 def readable(form: Format, folder: Path) -> Iterator[Input]:
