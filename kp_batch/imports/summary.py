@@ -1,4 +1,4 @@
-"""Summarises an import, or what was forgotten: as data, and for a terminal."""
+"""The result of an import or of `import-forget`: as data, and as text."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ class Imported(Displayed):
 
     traces: int = 0  # new traces, and traces with new records
     files: int  # of the sources
-    files_read: int = 0  # new or changed ones among these
+    files_read: int = 0  # new or changed files of the sources
     files_changed: int = 0  # of the archive
     refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
-    waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
-    unresolved: dict[str, int]  # `refused` and `waiting` in all, earlier imports included
+    waiting: dict[str, int] = field(default_factory=dict[str, int])  # by reason
+    unresolved: dict[str, int]  # all `refused` and `waiting`, earlier imports included
     skipped: dict[str, int] = field(default_factory=dict[str, int])  # not an agent's, by kind
-    expired: int = 0  # traces among these whose records were kept long enough
+    expired: int = 0  # traces without an agent, removed after 30 days
     deleted: int = 0  # traces that a registry no longer has; they stay
     unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
     rules: dict[str, Any]
@@ -46,11 +46,11 @@ def forgotten_text(done: Forgotten, archive: str) -> str:
 
 
 def _lines(done: Imported, archive: str) -> Iterator[str]:
-    files = f"{count_of(done.files_read, 'new or changed file')}, of {done.files:,}"
+    files = f"{count_of(done.files_read, 'new or changed file')} ({done.files:,} in all)"
     yield f"{count_of(done.traces, 'trace')} from {files}"
     yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
     if done.deleted:
-        yield f"  deleted    {count_of(done.deleted, 'trace')} by the source; they stay here"
+        yield f"  deleted    {count_of(done.deleted, 'trace')} at the source; they stay here"
     for title, counts in (
         ("refused", done.refused),
         ("waiting", done.waiting),

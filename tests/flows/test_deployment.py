@@ -175,7 +175,9 @@ def check_tables(folder: Path) -> None:
 
 
 def check_messages(folder: Path, log: list[tuple[int, str]], printed: str) -> None:
-    assert any(message.startswith("1 trace from 1 new or changed file, of 1") for _, message in log)
+    assert any(
+        message.startswith("1 trace from 1 new or changed file (1 in all)") for _, message in log
+    )
     plans = [message for level, message in log if level == 20 and "plan: rescore 6" in message]
     [plan] = plans
     assert plan.startswith("plan: rescore 600 traces (code 153, ")

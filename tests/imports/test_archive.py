@@ -652,7 +652,7 @@ def test_the_command_prints_the_result(source: Path, archive: Path) -> None:
     write_json(source / "y.json", {**kp_trace("y"), "@type": "ExpertSOP"})
     done = invoke("import", "knowledgepulse", source, "-o", archive)
     assert done.stdout.splitlines() == [
-        "3 traces from 5 new or changed files, of 5",
+        "3 traces from 5 new or changed files (5 in all)",
         f"  changed    2 files of {archive}",
         "  refused    1 no_steps",
         "  skipped    1 ExpertSOP",
