@@ -1,8 +1,8 @@
-"""Read a warehouse in an earlier format, from 17 on: what each of its runs published.
+"""Read what each run of a warehouse in format 17, 18 or 19 published.
 
-Formats 17 and 18 kept the files of each table in the table's Delta log, and the versions of all
-tables in `manifest.json`. Format 19 has today's manifests and lists of files. All three have other
-names of some columns, settings and counts. See `operations.migrate`.
+Formats 17 and 18 listed the files of each table in its Delta log, and the versions of all tables in
+`manifest.json`. Format 19 has the current manifests and lists of files. In all three, some columns,
+settings and counts have other names. See `operations.migrate`.
 """
 
 import json
@@ -26,7 +26,7 @@ from kp_batch.warehouse.manifest import DAMAGED, EARLIEST, FORMAT_VERSION
 
 _LAST_IN_DELTA = 18  # the last format whose log is Delta's
 
-# The new names by the old ones.
+# Old names -> new names.
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "scores": {"cache_size": "cached_vectors"},
     "distributions": {"worth_sharing": "at_threshold"},
@@ -34,7 +34,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 SETTINGS = {"text": "trace_text"}
 _CONFIG = {**SETTINGS, "allow": "allow_audit", "accept": "ignore_rollback"}
 COUNTS = {"restated": "rescored"}
-CONVERTED = (*_COLUMNS, "runs")  # tables whose files are written again; others keep theirs
+CONVERTED = (*_COLUMNS, "runs")  # tables whose files are written again
 
 Files = Mapping[str, frozenset[str]]  # for each table, the paths below its folder
 
@@ -66,9 +66,9 @@ class EarlierWarehouse:
         root: its folder.
         version: the number of its format.
         warehouse_id: its id.
-        now: what is published.
-        runs: what each run published, in the order of publication, by run_id. The tables that only
-            grow are left out, because readers take them from what is published.
+        now: what is published now.
+        runs: what each run published, by run_id, in the order of publication. Tables that only
+            grow are left out, because readers use their current files.
     """
 
     root: Path
@@ -85,7 +85,7 @@ class EarlierWarehouse:
             None if it is not in one of these formats.
 
         Raises:
-            WarehouseError: its log is damaged, or a part of it is gone.
+            WarehouseError: its log is damaged or incomplete.
         """
         path = Layout(root).manifest
         if not path.exists():
@@ -100,14 +100,14 @@ class EarlierWarehouse:
             return cls(root, version, content["warehouse_id"], now, runs)
         except (OSError, *DAMAGED, pl.exceptions.PolarsError) as error:
             raise WarehouseError(
-                f"the log of {shown(root)} is damaged, so that it cannot be migrated "
+                f"{shown(root)} cannot be migrated, because its log is damaged "
                 f"({one_line(str(error))}); restore it from a copy",
                 code="damaged",
             ) from error
 
-    @cached_property  # it looks for every file
+    @cached_property  # because it looks for every file
     def readable(self) -> Sequence[Published]:
-        """What the last runs published, as far back as all files exist."""
+        """What the last runs published, back to the first run whose files all exist."""
         newest_first = reversed([*self.runs.values()])
         return [*takewhile(self._is_whole, newest_first)][::-1]
 
@@ -171,7 +171,7 @@ def _in_delta(root: Path, content: Mapping[str, Any]) -> tuple[Published, dict[s
         )
 
     rows = _stored_by_runs(root, versions["runs"][-1] if "runs" in versions else ())
-    # A row has the version of `runs` before it, which orders the runs.
+    # A row has the version of `runs` before it, so this orders the runs.
     rows.sort(key=lambda row: row[1]["tables"].get("runs", -1))
     runs = {row[0]: of_run(row[0], number, row[1]) for number, row in enumerate(rows, start=1)}
     return published(content["publication"][:32], len(runs), content), runs
@@ -215,8 +215,8 @@ def _in_manifests(root: Path, content: Mapping[str, Any]) -> tuple[Published, di
 def _name_of(run_id: str) -> str:
     """Return the name of a run's new manifest.
 
-    It is the same each time, so that migrating again writes the same files, and no name of the
-    earlier log, which is intact until the new one is published.
+    It is always the same, so a repeated migration writes the same files. It is not a name in the
+    earlier log, which stays intact until the new one is published.
     """
     return sha256(run_id.encode()).hexdigest()[:32]
 
@@ -226,7 +226,7 @@ def _without_growing(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stored_by_runs(root: Path, files: Iterable[str]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the run_id of each run, and what its row has about its publication."""
+    """Return the run_id of each run, and the column `published` of its row."""
     folder = Layout(root).table("runs")
     frames = [pl.read_parquet(folder / path, columns=["run_id", "published"]) for path in files]
     rows = (row for frame in frames for row in frame.iter_rows())
@@ -234,5 +234,5 @@ def _stored_by_runs(root: Path, files: Iterable[str]) -> list[tuple[str, Mapping
 
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return values by their new names."""
+    """Return the values with new names."""
     return {names.get(name, name): value for name, value in values.items()}

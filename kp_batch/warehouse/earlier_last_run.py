@@ -1,7 +1,7 @@
 """Bring `last-run.json` of an earlier format to the current one; see `last_run`.
 
-Formats 17 and 18 had the last run, and only the open warnings of the last success, whose counts are
-also in `runs`. Format 19 has today's form, with another name of a count and of a setting.
+Formats 17 and 18 had the last run, but only the open warnings of the last success; its counts are
+also in `runs`. Format 19 has the current form, but one count and one setting have other names.
 """
 
 import json
