@@ -395,7 +395,9 @@ def test_settings_that_are_wrong_are_named_before_anything_is_written(tmp_path: 
 def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     warehouse = unpacked(17, 2, tmp_path)
     (warehouse / "scores" / "_delta_log" / f"{1:020}.json").write_bytes(b"{")
-    with fails_with(WarehouseError, "damaged", "the log of .*2/warehouse is damaged"):
+    with fails_with(
+        WarehouseError, "damaged", ".*2/warehouse cannot be migrated, because its log is damaged"
+    ):
         migrate(warehouse)
     with fails_with(WarehouseError, "no_warehouse"):
         migrate(tmp_path / "none")
