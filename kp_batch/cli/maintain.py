@@ -142,8 +142,9 @@ def migrate(warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
     upgrade leaves the old warehouse intact; run it again.
     """
     from kp_batch.operations.migrate import migrate as migrate_warehouse
+    from kp_batch.warehouse.lock import may_write
 
-    changes_nothing = dry_run or not Layout(warehouse).manifest.exists()
+    changes_nothing = dry_run or not Layout(warehouse).manifest.exists() or not may_write(warehouse)
     with nullcontext() if changes_nothing else logged(Layout(warehouse).output):
         result = migrate_warehouse(warehouse, expected_warehouse_id(), dry_run=dry_run)
     echo_result(json_line(result) if as_json else str(result))

@@ -28,6 +28,7 @@ from kp_batch.warehouse.earlier_formats import CONVERTED, EarlierWarehouse, Publ
 from kp_batch.warehouse.earlier_last_run import convert_last_run
 from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
+from kp_batch.warehouse.lock import may_write
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, check_manifest, require_manifest
 from kp_batch.warehouse.publication import alone, publish, record_past, writing
 
@@ -67,6 +68,8 @@ def migrate(
 ) -> MigrateResult:
     """Upgrade a warehouse to the current format; a repeated call only completes an interrupted one.
 
+    One that has the current format may be read-only.
+
     Args:
         warehouse: the folder of the tables.
         warehouse_id: the id that it must have; None: any.
@@ -86,8 +89,9 @@ def migrate(
     if dry_run:
         return result
     if not earlier:
-        with suppress(BusyError), writing(warehouse, wait=False):  # a writer completes it, too
-            convert_last_run(warehouse)
+        if may_write(warehouse):  # else the next writer completes it
+            with suppress(BusyError), writing(warehouse, wait=False):  # a writer completes it, too
+                convert_last_run(warehouse)
         return result
     with alone(warehouse, wait=False):
         earlier = EarlierWarehouse.read(warehouse)

@@ -74,6 +74,12 @@ def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool
         lock.release()
 
 
+def may_write(warehouse: Path) -> bool:
+    """Whether this user may take the lock of a warehouse, and add files to its folder."""
+    lock = Layout(warehouse.resolve()).lock
+    return os.access(warehouse, os.W_OK) and (not lock.exists() or os.access(lock, os.W_OK))
+
+
 def has_lock(warehouse: Path) -> bool:
     """Whether this context holds the lock of the warehouse."""
     return Layout(warehouse.resolve()).lock in _OWN_LOCKS.get()

@@ -20,10 +20,12 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explain_error
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.storage.store import store_at
+from kp_batch.warehouse.manifest import FORMAT_VERSION
 from tests.support.make.archives import trace, write_jsonl, write_parquet
+from tests.support.make.kept import unpacked
 from tests.support.processes.commands import invoke
 from tests.support.processes.unprivileged import Invoke, asks, kp_batch, mode
-from tests.support.read.folders import keep, restore
+from tests.support.read.folders import keep, listing, restore
 from tests.support.read.queries import ask_rows
 
 ACCESS = "give this user access, or run as another"
@@ -95,6 +97,26 @@ def test_what_reads_needs_no_right_to_write(
         ):
             done = anybody(*words, "--warehouse", warehouse)
             assert done.returncode == 0, (words, done.stderr)
+
+
+@pytest.mark.process
+@asks
+@pytest.mark.parametrize("name", [".", "kp.lock"])
+def test_migrate_needs_no_right_to_write_where_it_has_nothing_to_do(
+    warehouse: Path, tmp_path: Path, name: str
+) -> None:
+    before = listing(warehouse)
+    with mode(warehouse / name, 0o500):
+        done = kp_batch("migrate", "--warehouse", warehouse)
+    said = f"{warehouse} already has format {FORMAT_VERSION}; nothing to do\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    assert listing(warehouse) == before
+    old = unpacked(19, 1, tmp_path)
+    with mode(old, 0o500):
+        done = kp_batch("migrate", "--warehouse", old)
+    message = refusal(done)
+    assert message.startswith(f"cannot continue: Permission denied: '{old}/")
+    assert message.endswith(ACCESS)
 
 
 @pytest.mark.process
