@@ -359,7 +359,7 @@ def test_all_messages_are_listed(modules: dict[Path, ast.Module]) -> None:
 def test_a_message_says_what_to_do_by_the_first_word_of_a_clause() -> None:
     for message in (
         "the disk of ... is full...; free some space",
-        "there are no vectors for --distinct (...); leave out --distinct",
+        "--distinct needs vectors, but ...; leave out --distinct",
         "... is no format: name one instead of auto",
         "no scores are published; to allow it this once: ...",
         "... vectors are not in ...; kp-batch run with ... makes them again",

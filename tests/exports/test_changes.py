@@ -110,7 +110,7 @@ def test_scores_to_delete_are_those_of_the_run_and_of_ids_without_one_now(
     result = nights.export(tmp_path / "b.jsonl", **options)
     assert (result.ids_without_score, deleted.read_text()) == (2, "t3\nt5\n")
     assert ids(tmp_path / "b.jsonl") == ["t0"]
-    with pytest.raises(SettingError, match="deleted needs only_changed or ids"):
+    with pytest.raises(SettingError, match="deleted needs earlier scores: give only"):
         nights.export(tmp_path / "a.jsonl", deleted=deleted)
 
 

@@ -317,7 +317,7 @@ def test_copies_are_recognised_by_their_texts_and_other_traces_by_vectors(
     exported(warehouse, tmp_path / "a.jsonl", distinct=1.0)
     assert ids(tmp_path / "a.jsonl") == ["copies-t0", "copies-t2", "copies-t3"]
     where = "trace_id = 'copies-t2'"
-    with pytest.raises(KpBatchError, match=r"no vectors for --distinct \(1 chosen trace\); leave"):
+    with pytest.raises(KpBatchError, match=r"scored 1 chosen trace; leave"):
         exported(warehouse, tmp_path / "a.jsonl", where=where, distinct=0.9)
     assert chosen(various, "copies", tmp_path / "a.jsonl", distinct=1.0).dropped_similar == 2
     assert chosen(various, "copies", tmp_path / "b.jsonl", distinct=0.5).dropped_similar == 4
@@ -377,7 +377,7 @@ def test_per_is_a_column_and_a_number(per: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-o", "a.csv"], "ends with .jsonl or .parquet"),
+        (["-o", "a.csv"], "end with .jsonl or .parquet"),
         (["-o", "-", "--json"], "both write to stdout"),
         (["-o", "a.jsonl", "--distinct", "0"], "--distinct must be more than 0, got "),
         (["-o", "a.jsonl", "--distinct", "1.5"], "--distinct must be at most 1, got "),
