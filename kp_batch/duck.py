@@ -206,12 +206,8 @@ def duckdb_limit(scores: int = 0) -> int:
             of the memory at most.
     """
     memory = available_bytes()
-    return max(min(SPILLING_MEMORY_BYTES, memory // 4), min(quantile_bytes(scores), memory // 2))
-
-
-def quantile_bytes(scores: int) -> int:
-    """Return about how much memory the quantiles of so many scores take, in bytes."""
-    return scores * _SCORE_BYTES
+    quantiles = scores * _SCORE_BYTES
+    return max(min(SPILLING_MEMORY_BYTES, memory // 4), min(quantiles, memory // 2))
 
 
 def duckdb_config(spill: Path, scores: int = 0) -> dict[str, str | bool | int | float | list[str]]:

@@ -34,8 +34,11 @@ _PASSING = (
 )
 # The machine lacks disk, memory or open files; the file being read is not at fault.
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# The last one is DuckDB's, which calls a full disk a lack of memory: it takes 90% of free space.
-_DISK_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
+_DISK_FULL = (
+    *("No space left on device", "os error 28", "disk is full"),
+    *("Not enough free space to write", " requested and "),  # NumPy's: "9 requested and 2 written"
+    "max_temp_directory_size",  # DuckDB's, which calls it a lack of memory: it takes 90% of a disk
+)
 # DuckDB's and Polars' words for a missing file of a table.
 _FILE_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
 _REMEDIES = {  # for messages of Prefect, Python and Polars: a code, and what to do

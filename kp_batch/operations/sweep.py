@@ -13,7 +13,6 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.duck import read_parquet, set_variables, sql
-from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.embedding.vector_store import read_vectors
 from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
@@ -24,7 +23,6 @@ from kp_batch.novelty.replay import nested_similarities, window_starts
 from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import Sweep, Variants
 from kp_batch.operations.sweep_values import SweepValues
-from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay_spans import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer, without_encoder
@@ -145,7 +143,6 @@ def _replayed(
             code="missing_vectors",
         )
     spans = list(sweep_spans(run.staging, grouping.caches))
-    check_vectors_fit(spans, stored_dimensions(folder) or 0)
     sweeping = with_room(sweep_span, spans, folder)
     swept = ThreadExecutor().map(sweeping, spans, grouping, scorer.profiles, folder, run.staging)
     with closing(swept) as files:

@@ -25,6 +25,7 @@ from kp_batch.errors import EncoderError
 from kp_batch.ingest.scan import file_parts
 from kp_batch.ingest.stage import stage_texts
 from kp_batch.log import progress, warn
+from kp_batch.pipeline.replay_spans import vector_bytes
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.write_tasks import Rows
 from kp_batch.runs.run import Run
@@ -59,12 +60,15 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
 
     Raises:
         EncoderError: the model cannot be loaded, or it returned NaN or infinity.
+        ResourceError: the vectors of a replay would not fit into memory.
     """
     # Loading reads all files of a model, so it happens only if there is something to embed.
     config = run.config
     name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
     # The parts share this encoder. It is freed with this function: the replay needs the memory.
     encoder = begun_encoder(name) if plan.texts.missing else None
+    if encoder:  # a replay that does not fit is refused before this work, which may take days
+        vector_bytes(plan.spans, encoder.dimensions)
     staged = [*plan.scan.texts, *_read_again(run, plan, executor)] if encoder else []
     if encoder is None or not staged:  # files changed: the replay reports it
         return None

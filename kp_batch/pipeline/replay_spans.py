@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kp_batch.duck import read_parquet, set_variables, statement
+from kp_batch.duck import available_bytes, read_parquet, set_variables, statement
 from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import ResourceError, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.log import progress
 from kp_batch.novelty.replay import replay_windows
@@ -22,6 +22,7 @@ from kp_batch.planning.timeline import ReplaySpan
 from kp_batch.runs.run import Run
 from kp_batch.schemas import NOVELTY, TIMESTAMP
 from kp_batch.steps.step import Executor, P, R, Step, step
+from kp_batch.text import count_of, size_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.staging import Staging
 
@@ -34,6 +35,7 @@ _SORT = """
 # A span's vectors, and as much again for what is computed from them.
 _COPIES = 2
 _PRODUCT_BYTES = 256 << 20
+_BASE_BYTES = 512 << 20  # the memory of everything else: libraries, DuckDB, a part of the work
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,34 @@ def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
     return Replayed(staging.replayed_in_order, first, last, sum(span.rows for span in replayed))
 
 
-def span_bytes(spans: Iterable[ReplaySpan], dimensions: int) -> int:
-    """Return the memory for the vectors of the widest of some spans, of float32."""
-    return _COPIES * 4 * dimensions * max((span.rows for span in spans), default=0)
+def vector_bytes(spans: Iterable[ReplaySpan], dimensions: int) -> int:
+    """Return the memory for the vectors of the widest of some spans, of float32.
+
+    A system that lacks this memory kills the process, which may be the caller's own, unless the
+    replay is refused before.
+
+    Raises:
+        ResourceError: the machine has less.
+    """
+    widest = max((span.rows for span in spans), default=0)
+    size = _COPIES * 4 * dimensions * widest
+    needed, available = _BASE_BYTES + size, available_bytes()
+    if needed > available:
+        raise ResourceError(
+            f"the vectors of {count_of(widest, 'trace')} need about {size_of(needed)} of memory, "
+            f"but only {size_of(available)} are free; use a machine with more memory, or a smaller "
+            "cache"
+        )
+    return size
 
 
 def with_room(step: Step[P, R], spans: Iterable[ReplaySpan], vectors: Path) -> Step[P, R]:
-    """Return the step with the memory that it needs for the widest of some spans."""
-    needed = _PRODUCT_BYTES + span_bytes(spans, stored_dimensions(vectors) or 0)
+    """Return the step with the memory that it needs for the widest of some spans.
+
+    Raises:
+        ResourceError: see `vector_bytes`.
+    """
+    needed = _PRODUCT_BYTES + vector_bytes(spans, stored_dimensions(vectors) or 0)
     return replace(step, memory=max(step.memory, needed))
 
 

@@ -27,7 +27,6 @@ from kp_batch.log import info, recurring_warnings, warn
 from kp_batch.log_lines import note_place
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
-from kp_batch.pipeline.preflight import check_fit
 from kp_batch.pipeline.publish import (
     Written,
     prepare,
@@ -429,7 +428,6 @@ def compute_novelty(run: Run, plan: Plan, executor: Executor) -> tuple[Plan, tup
     Returns:
         The plan with the number of embedded windows, and what was replayed.
     """
-    check_fit(run, plan)
     windows = embed(run, plan, executor)
     done = replace(plan, counts=replace(plan.counts, windows=windows))
     try:

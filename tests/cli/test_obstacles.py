@@ -201,6 +201,8 @@ LACK, REMEDY = "it needs more than the N MB that are left now", "; free some spa
         RuntimeError("IO Error: Could not write file: No space left on device"),
         MemoryError("failed to offload data block; set by the 'max_temp_directory_size' setting"),
         RuntimeError("Generic error: write failed (os error 28)"),
+        OSError("100000 requested and 0 written"),  # NumPy's, without a number
+        OSError("Not enough free space to write 25165824 bytes after offset 128"),
     ],
     ids=str,
 )

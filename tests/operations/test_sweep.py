@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import kp_batch.operations.sweep
-import kp_batch.pipeline.preflight
+import kp_batch.pipeline.replay_spans
 from kp_batch.cli.sweep import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
@@ -295,7 +295,7 @@ def test_a_grouping_of_which_no_trace_has_a_value_is_refused(scored: RescoreConf
 def test_windows_that_fit_into_no_memory_are_refused(
     scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kp_batch.pipeline.preflight, "available_bytes", lambda: 512 << 20)
+    monkeypatch.setattr(kp_batch.pipeline.replay_spans, "available_bytes", lambda: 512 << 20)
     with pytest.raises(ResourceError, match=r"the vectors of 200 traces .* a smaller cache"):
         swept(scored.warehouse)
 

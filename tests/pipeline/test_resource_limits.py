@@ -1,13 +1,12 @@
-"""A run that would not fit says so before it begins."""
+"""A replay that would not fit into memory is refused before its texts are embedded."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import kp_batch.pipeline.preflight
+import kp_batch.pipeline.replay_spans
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.rescore import rescore_archive
@@ -19,11 +18,6 @@ from tests.support.make.archives import trace, write_jsonl
 pytestmark = pytest.mark.slow
 
 TRACES = 40
-
-
-@dataclass(frozen=True)
-class Disk:
-    free: int
 
 
 @pytest.fixture
@@ -39,9 +33,8 @@ def rescore(tmp_path: Path) -> Callable[..., Summary]:
     return run
 
 
-def there_is(monkeypatch: pytest.MonkeyPatch, memory: int = 10**12, disk: int = 10**12) -> None:
-    monkeypatch.setattr(kp_batch.pipeline.preflight, "available_bytes", lambda: memory)
-    monkeypatch.setattr(kp_batch.pipeline.preflight, "disk_usage", lambda _: Disk(disk))
+def there_is(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
+    monkeypatch.setattr(kp_batch.pipeline.replay_spans, "available_bytes", lambda: memory)
 
 
 # Two copies of forty vectors.
@@ -81,14 +74,3 @@ def test_a_replay_of_stored_vectors_is_checked_as_well(
     assert rescore(threshold=0.5).counts.replayed == 0
     [vectors] = Layout(tmp_path / "warehouse").all_vectors.iterdir()
     assert len(list(vectors.glob("*.hashes.npy"))) == 1
-
-
-def test_vectors_and_scores_that_fit_onto_no_disk_are_not_made(
-    rescore: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = TRACES * (384 * 4 + 415)
-    there_is(monkeypatch, disk=written - 1)
-    with pytest.raises(ResourceError, match=r"^40 new vectors and the scores .* only 0.1 MB left"):
-        rescore()
-    there_is(monkeypatch, disk=written)
-    assert rescore().counts.embedded == TRACES

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -25,7 +24,6 @@ from polars.testing import assert_frame_equal
 
 import kp_batch as kp
 from kp_batch.errors import ArchiveError, EncoderError, ProfileError, ResourceError, SettingError
-from kp_batch.pipeline import preflight
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.python import score_frame
 from kp_batch.python.score_frame import COLUMNS
@@ -272,17 +270,6 @@ def test_it_works_under_an_event_loop_and_in_threads() -> None:
     assert_frame_equal(pl.DataFrame(here), pl.DataFrame(there))
     assert set(here["encoder_id"]) == {"none"}
     assert set(other["encoder_id"]) == {"hashing-384-v1"}
-
-
-def test_a_full_disk_is_reported_without_its_folder(
-    left: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preflight, "disk_usage", lambda _: SimpleNamespace(free=9))
-    with pytest.raises(
-        ResourceError, match=r"the disk of temporary files has only 0.0 MB left"
-    ) as told:
-        kp.score(FAULTY, embedder="none")
-    assert str(left) not in str(told.value)
 
 
 def test_a_disk_that_fills_up_is_reported_without_its_folder(
