@@ -19,7 +19,7 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.run import Run
 from kp_batch.schemas import SCORES
-from kp_batch.steps.step import Executor, ThreadExecutor
+from kp_batch.steps.step import ThreadExecutor
 
 _THREADS = ThreadExecutor()
 _PLACE = ("source_file", "trace_id")
@@ -34,9 +34,7 @@ class ScoredRows:
     counts: Mapping[str, int]  # `RunCounts.numbers`
 
 
-def score_archive(
-    config: RescoreConfig, file: Path | None = None, executor: Executor = _THREADS
-) -> ScoredRows:
+def score_archive(config: RescoreConfig, file: Path | None = None) -> ScoredRows:
     """Score an archive, without limits and audits: rejected rows do not stop the others.
 
     DuckDB and Arrow return unused memory between the steps, because the next step may need it.
@@ -45,7 +43,6 @@ def score_archive(
         config: a complete config. Its warehouse is an empty or missing folder, which the caller
             removes.
         file: the archive, if messages must not name it.
-        executor: see `rescore_and_report`.
 
     Raises:
         ArchiveError: there is no such archive, or the file is of another kind.
@@ -55,14 +52,14 @@ def score_archive(
     scorer = Scorer.of(run)
     run.staging.make()
     if file is None:
-        scan = scan_archive(run, executor)
+        scan = scan_archive(run, _THREADS)
     else:
-        scan = scan_file(run, stat_file(str(file)), executor)
+        scan = scan_file(run, stat_file(str(file)), _THREADS)
     release_memory()
     with run.staging.shared():
         plan = make_plan(run, scan, scorer)
     _warn(run, plan)
-    done, replayed = compute_novelty(run, plan, executor)
+    done, replayed = compute_novelty(run, plan, _THREADS)
     release_memory()
     parts = [SCORES.to_frame(), *(rescored(part, run, scorer, replayed) for part in plan.parts)]
     return ScoredRows(

@@ -181,7 +181,7 @@ def _last(rows: Bools, positions: Int64s, before: int) -> Int64s:
     return np.maximum.accumulate(np.where(rows, positions, before))
 
 
-def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bools:
+def rows_in_replay(timeline: pl.LazyFrame) -> Bools:
     """Find the rows that take part in the replay: the rows to replay, and those in their windows.
 
     A row takes part if the window of the next row to replay has begun, because starts ascend. That
@@ -190,7 +190,6 @@ def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bo
     Args:
         timeline: `start`, the first row of each row's window, ascending; and `replay`, whether to
             replay it.
-        at_once: how many rows to read at once.
 
     Returns:
         bool, shape (rows of the timeline,).
@@ -198,8 +197,8 @@ def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bo
     length = timeline.select(pl.len()).collect().item()
     result = np.empty(length, dtype=np.bool_)
     next_start = length
-    for first in reversed(range(0, length, at_once)):
-        rows = timeline.select("start", "replay").slice(first, at_once).collect()
+    for first in reversed(range(0, length, _STARTS_AT_ONCE)):
+        rows = timeline.select("start", "replay").slice(first, _STARTS_AT_ONCE).collect()
         start = rows.select(pl.when("replay").then("start").otherwise(length)).to_series()
         upcoming = np.minimum(start.reverse().cum_min().reverse().to_numpy(), next_start)
         position = np.arange(first, first + len(rows))

@@ -22,6 +22,7 @@ from kp_batch.python.frames import take
 from kp_batch.schemas import REJECTS, SCORES
 from kp_batch.stopping import interruptible
 from kp_batch.text import be, count_of
+from kp_batch.warehouse.lazy import warming_up
 
 _COUNTED = ("rows", "accepted", "duplicates", "superseded", "rejected")
 # The columns of the view `scores` that mean something without a warehouse, in its order.
@@ -245,7 +246,7 @@ def _framed(
 ) -> ScoredFrame:
     scores = rows.scores.with_columns(
         meets_threshold=pl.col("score") >= config.threshold,
-        cache_warming_up=_warming_up(config),
+        cache_warming_up=warming_up(config.settings),
     )
     return ScoredFrame.of(
         scores.select(*place, *COLUMNS),
@@ -253,17 +254,6 @@ def _framed(
         {name: rows.counts[name] for name in _COUNTED},
         warnings,
     )
-
-
-def _warming_up(config: RescoreConfig) -> pl.Expr:
-    """Whether a trace's cache was not full yet, as in the view `scores`."""
-    if config.embedder == "none":
-        return pl.lit(value=False)
-    warming_up = pl.col("cached_vectors") < config.cache_size
-    if config.ttl is None:
-        return warming_up
-    first = pl.col("created_at").min().over("cache_group")
-    return warming_up & (pl.col("created_at") - first < config.ttl)
 
 
 def _by_code(rejects: pl.DataFrame) -> str:

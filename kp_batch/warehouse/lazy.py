@@ -1,6 +1,8 @@
 """The rows of a view as a lazy frame of Polars."""
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -32,18 +34,21 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
     if name == "scores":
         rows = rows.with_columns(
             meets_threshold=pl.col("score") >= snapshot.manifest.threshold,
-            cache_warming_up=_warming_up(snapshot.manifest),
+            cache_warming_up=warming_up(snapshot.manifest.settings),
         )
     return rows.select(_columns(name))
 
 
-def _warming_up(manifest: Manifest) -> pl.Expr:
-    """Whether a cache was warming up; the views have the same condition in SQL, see `catalog`."""
-    if manifest.settings.get("embedder") in {None, "none"}:
+def warming_up(settings: Mapping[str, Any]) -> pl.Expr:
+    """Whether a trace's cache was warming up, by the settings that a warehouse keeps.
+
+    The views have the same condition in SQL, see `catalog`.
+    """
+    if settings.get("embedder") in {None, "none"}:
         return pl.lit(value=False)
-    warming_up = pl.col("cached_vectors") < manifest.settings["cache_size"]
-    ttl, time = parse_duration(manifest.settings["ttl"]), pl.col("created_at")
-    return warming_up if ttl is None else warming_up & (time - ttl < time.min().over("cache_group"))
+    is_filling = pl.col("cached_vectors") < settings["cache_size"]
+    ttl, time = parse_duration(settings["ttl"]), pl.col("created_at")
+    return is_filling if ttl is None else is_filling & (time - ttl < time.min().over("cache_group"))
 
 
 @cache

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import kp_batch.planning.timeline
 from kp_batch.duck import SQL, set_variables, sql
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import window_starts
@@ -208,7 +209,9 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
         index for row in np.flatnonzero(rows) for index in range(int(starts[row]), int(row) + 1)
     }
     frame = pl.LazyFrame({"start": starts, "replay": rows})
-    result = rows_in_replay(frame, batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kp_batch.planning.timeline, "_STARTS_AT_ONCE", batch)
+        result = rows_in_replay(frame)
     assert (result.dtype, result.shape) == (np.bool_, rows.shape)
     assert set(np.flatnonzero(result).tolist()) == expected
 

@@ -156,7 +156,7 @@ class CopyRecord:
         return self.known[path].etag if path in self.known else ""
 
     def note(self, path: str, etag: str) -> None:
-        """CopyRecord that a file equals the object with this ETag."""
+        """Note that a file equals the object with this ETag."""
         status = (self.folder / path).stat()
         self.known[path] = Known(etag, status.st_size, status.st_mtime_ns)
 
