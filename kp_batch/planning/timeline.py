@@ -50,7 +50,7 @@ from kp_batch.schemas import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMES
 from kp_batch.vectors import Bools, Int64s
 from kp_batch.warehouse.staging import Staging
 
-_STARTS_AT_ONCE = 524_288  # rows to read at once, of two columns
+STARTS_AT_ONCE = 524_288  # rows to read at once, of two columns
 # Rows to read at once: ids may have 10,000 letters.
 _ROWS_AT_ONCE = 16_384
 # Traces to replay at once: their vectors take 50 MB at 384 dimensions.
@@ -197,8 +197,8 @@ def rows_in_replay(timeline: pl.LazyFrame) -> Bools:
     length = timeline.select(pl.len()).collect().item()
     result = np.empty(length, dtype=np.bool_)
     next_start = length
-    for first in reversed(range(0, length, _STARTS_AT_ONCE)):
-        rows = timeline.select("start", "replay").slice(first, _STARTS_AT_ONCE).collect()
+    for first in reversed(range(0, length, STARTS_AT_ONCE)):
+        rows = timeline.select("start", "replay").slice(first, STARTS_AT_ONCE).collect()
         start = rows.select(pl.when("replay").then("start").otherwise(length)).to_series()
         upcoming = np.minimum(start.reverse().cum_min().reverse().to_numpy(), next_start)
         position = np.arange(first, first + len(rows))

@@ -210,7 +210,7 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     }
     frame = pl.LazyFrame({"start": starts, "replay": rows})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kp_batch.planning.timeline, "_STARTS_AT_ONCE", batch)
+        patch.setattr(kp_batch.planning.timeline, "STARTS_AT_ONCE", batch)
         result = rows_in_replay(frame)
     assert (result.dtype, result.shape) == (np.bool_, rows.shape)
     assert set(np.flatnonzero(result).tolist()) == expected
