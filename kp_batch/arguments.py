@@ -1,4 +1,4 @@
-"""Check that arguments of public functions have the annotated types."""
+"""Check that arguments of public functions have the annotated types, and counts are not below 0."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -17,7 +17,9 @@ _SHOWN = 60  # characters of a value
 
 
 def typed(public: _Public) -> _Public:
-    """Refuse arguments of other types than annotated; of a class, in its public methods.
+    """Refuse arguments of other types than annotated, and counts below 0.
+
+    Of a class, this holds for its public methods.
 
     The contents of mappings, iterables, frames and arrays are left to their readers.
 
@@ -55,6 +57,12 @@ def _check(parameter: Parameter, value: Any) -> None:
                 f"{parameter.name} is {shortened(repr(each), _SHOWN)} of type "
                 f"{type(each).__name__}; give one of {wanted}"
             )
+        if int in (parameter.annotation, *get_args(parameter.annotation)) and _is_below_0(each):
+            raise SettingError(f"{parameter.name} is {each}; give 0 or more")
+
+
+def _is_below_0(value: Any) -> bool:
+    return isinstance(value, Integral) and value < 0
 
 
 def _is_of(value: Any, annotation: Any) -> bool:

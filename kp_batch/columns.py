@@ -268,21 +268,21 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             ".3f",
         ),
         "labels_needed": Column(
-            "about how many labels make the widest interval narrow enough; null: unknown",
+            "about how many labels make all intervals narrow enough; null: unknown",
             int | None,
             "labels needed",
             ",",
         ),
         "adjusted_p_value": Column(
             "the p-value of a better order of held-out labels, times the number of fits; null: no "
-            "fit",
+            "fit, or all domains",
             float | None,
             "adjusted p",
             ".2g",
         ),
         "decision": Column(
             "what the evidence suffices for; null: all domains share no profile",
-            Literal["change", "keep", "too few labels", "leak"] | None,
+            Literal["change", "keep", "too few labels", "no signal", "leak"] | None,
             "decision",
         ),
         "dimension": Column("the dimension", str, "dimension"),

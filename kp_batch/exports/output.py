@@ -64,9 +64,7 @@ def check_output(warehouse: Path, output: Path) -> None:
 
 
 def _inside(output: Path, where: str) -> KpBatchError:
-    return KpBatchError(
-        f"{printable(str(output))} is {where}; choose another folder for the export"
-    )
+    return KpBatchError(f"{printable(str(output))} is {where}; choose another folder")
 
 
 def is_in_warehouse(paths: Sequence[Path], warehouse: Path) -> bool:

@@ -59,7 +59,7 @@ class Resampled:
 
         Args:
             fitted: the other scores, (n,).
-            parts: only traces of one part are compared; None: all are.
+            parts: only traces of one part are compared; None: those of one domain.
             in_folds: whether several fits made the other scores, each for one fold.
         """
         more = _SHARED_FITS if in_folds else 1.0
@@ -82,7 +82,7 @@ class Resampled:
 
     def _orders(self, columns: Sequence[Float64s], parts: Int64s | None) -> Float64s:
         sample, size = self.sample, max(_AT_ONCE // len(self.sample.labels), 1)
-        parts = np.zeros_like(sample.tasks) if parts is None else parts
+        parts = sample.domains if parts is None else parts
         ranked = Ranked.of(columns, sample.labels, parts, is_binary=sample.is_binary)
         found: list[Float64s] = []
         for first in range(0, self.drawn.shape[1], size):

@@ -9,13 +9,17 @@ from kp_batch.fitting.comparison import Estimate, Order, Resampled
 from kp_batch.fitting.held_out import HeldOut, Threshold, later_order, problem_of
 from kp_batch.fitting.identify import Unidentifiable, unidentifiable
 from kp_batch.fitting.optimum import Problem, optimum, weights_of
-from kp_batch.fitting.pairs import strata_of
-from kp_batch.fitting.resampling import draw_tasks, effective_tasks, reach, resampled_optima
+from kp_batch.fitting.resampling import (
+    draw_tasks,
+    effective_tasks,
+    reach_of_ratios,
+    resampled_optima,
+)
 from kp_batch.fitting.sample import Sample, folds_of, splits_of
 from kp_batch.fitting.scoring import scores_of
 from kp_batch.vectors import Float64s
 
-_EVIDENT = 0.05  # the greatest p-value of an order that is better
+EVIDENT = 0.05  # below it, a p-value is evidence of a better order
 _UNSURE = 0.025  # the share of resamples without any slope from which weights are unknown
 
 
@@ -24,10 +28,33 @@ class FittedWeights:
     """The weights that order labels best, each with its 95% interval."""
 
     values: Float64s  # (4,)
-    low: Float64s  # (4,); NaN if the weight is not identifiable
-    high: Float64s
+    below: Float64s  # (4,), how far the interval goes below it; NaN: it is not identifiable
+    above: Float64s  # (4,)
     problems: Sequence[Unidentifiable | None]  # of each weight
     drawn: Float64s  # the weights of resamples, (RESAMPLES, 4)
+
+    @property
+    def low(self) -> Float64s:
+        """Where each interval begins, (4,), 0..1; NaN if the weight is not identifiable."""
+        return self.interval()[0]
+
+    @property
+    def high(self) -> Float64s:
+        """Where each interval ends; see `low`."""
+        return self.interval()[1]
+
+    def interval(self, labels: float = 1.0) -> tuple[Float64s, Float64s]:
+        """Return where intervals begin and end, with so many times as many labels.
+
+        Distances shrink with its root.
+        """
+        below, above = self.below / labels**0.5, self.above / labels**0.5
+        return np.maximum(self.values - below, 0), np.minimum(self.values + above, 1)
+
+    def widest(self, labels: float = 1.0) -> float | None:
+        """Return the widest interval, with so many times as many labels; None: there is none."""
+        low, high = self.interval(labels)
+        return None if np.isnan(low).all() else float(np.nanmax(high - low))
 
 
 @dataclass(frozen=True)
@@ -49,12 +76,12 @@ class Fit:
     def p_value(self) -> float:
         """The p-value of a better order of held-out labels.
 
-        It is 1 if the order is not better, or only that of traces with different overrides is: then
-        labels follow an override, and no weight.
+        It is 1 if the order is not better, or if only that of traces with different overrides
+        evidently is: then labels follow an override, and no weight.
         """
         both = (self.held_out, self.same_overrides)
         is_better = all(order.difference.value > 0 for order in both)
-        follows_weights = self.same_overrides.p_value < _EVIDENT
+        follows_weights = self.same_overrides.p_value < EVIDENT
         return self.held_out.p_value if is_better and follows_weights else 1.0
 
 
@@ -67,12 +94,10 @@ def fit(sample: Sample, prior: Float64s, random: np.random.Generator) -> Fit:
         random: draws pairs, resamples and folds.
 
     Raises:
-        ValueError: no two traces with the same overrides, none a single thought, have different
-            labels.
+        NoPairsError: no two traces of one domain with the same overrides, none a single thought,
+            have different labels.
     """
     problem = problem_of(sample, prior, random)
-    if not len(problem.counts):
-        raise ValueError("no pair of labels differs")
     weights = fit_weights(sample, problem, random)
     folds = folds_of(sample.tasks, random)
     held_out = HeldOut.of(sample, splits_of(folds), prior, random)
@@ -86,9 +111,7 @@ def fit(sample: Sample, prior: Float64s, random: np.random.Generator) -> Fit:
         alone=resampled.alone(),
         in_sample=resampled.compare(own),
         held_out=resampled.compare(held_out.scores, in_folds=True),
-        same_overrides=resampled.compare(
-            held_out.scores, strata_of(sample.traces.overrides), in_folds=True
-        ),
+        same_overrides=resampled.compare(held_out.scores, sample.strata, in_folds=True),
         later=later_order(sample, prior, random),
         thresholds=held_out.thresholds(sample, own),
     )
@@ -105,12 +128,14 @@ def fit_weights(sample: Sample, problem: Problem, random: np.random.Generator) -
     scaled = optimum(problem)
     tasks, prior = sample.tasks, problem.prior
     optima = resampled_optima(scaled, problem, tasks, draw_tasks(tasks, random))
-    weights = weights_of(scaled, prior)
-    drawn = np.array([weights_of(each, prior) for each in optima])
-    half = reach(drawn, effective_tasks(tasks, sample.counts))
-    if (optima.sum(1) <= 0).mean() > _UNSURE:
-        half = np.ones(4)
+    slopes = optima.sum(1, keepdims=True)
+    has_slope = slopes[:, 0] > 0
+    reach = np.ones(4), np.ones(4)
+    if has_slope.mean() >= 1 - _UNSURE:
+        shares = optima[has_slope] / slopes[has_slope]
+        reach = reach_of_ratios(shares, effective_tasks(tasks, sample.counts))
     problems = unidentifiable(problem.traces.dimensions, problem.pairs)
-    half = np.where([each is None for each in problems], half, np.nan)
-    low, high = np.maximum(weights - half, 0), np.minimum(weights + half, 1)
-    return FittedWeights(weights, low, high, problems, drawn)
+    is_known = [each is None for each in problems]
+    below, above = (np.where(is_known, each, np.nan) for each in reach)
+    drawn = np.array([weights_of(np.maximum(each, 0), prior) for each in optima])
+    return FittedWeights(weights_of(scaled, prior), below, above, problems, drawn)

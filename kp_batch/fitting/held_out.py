@@ -8,7 +8,7 @@ import numpy as np
 from kp_batch.fitting.comparison import Order, Resampled
 from kp_batch.fitting.identify import pulls_of, unidentifiable
 from kp_batch.fitting.optimum import Problem, optimum, weights_of
-from kp_batch.fitting.pairs import LabelPairs, draw_pairs, strata_of
+from kp_batch.fitting.pairs import LabelPairs, NoPairsError, draw_pairs
 from kp_batch.fitting.resampling import effective_tasks
 from kp_batch.fitting.sample import Sample, Split, split_in_time
 from kp_batch.fitting.scoring import scores_of
@@ -34,10 +34,14 @@ def problem_of(sample: Sample, prior: Float64s, random: np.random.Generator) -> 
         sample: the labels.
         prior: see `Problem`.
         random: draws pairs.
+
+    Raises:
+        NoPairsError: there is none.
     """
     rows = np.flatnonzero(~sample.traces.overrides[:, 0])
-    strata = strata_of(sample.traces.overrides[rows])
-    drawn = draw_pairs(sample.labels[rows], strata, random)
+    drawn = draw_pairs(sample.labels[rows], sample.strata[rows], random)
+    if not len(drawn.better):
+        raise NoPairsError
     pairs = LabelPairs(rows[drawn.better], rows[drawn.worse])
     counts = sample.counts[pairs.better] * sample.counts[pairs.worse]
     problems = unidentifiable(sample.traces.dimensions, pairs)
@@ -46,8 +50,10 @@ def problem_of(sample: Sample, prior: Float64s, random: np.random.Generator) -> 
 
 def fitted_weights(sample: Sample, prior: Float64s, random: np.random.Generator) -> Float64s:
     """Return the weights that order labels best; the prior ones if no pair of labels differs."""
-    problem = problem_of(sample, prior, random)
-    return weights_of(optimum(problem), prior) if len(problem.counts) else prior
+    try:
+        return weights_of(optimum(problem_of(sample, prior, random)), prior)
+    except NoPairsError:
+        return prior
 
 
 class HeldOut(NamedTuple):

@@ -7,6 +7,8 @@ import numpy as np
 
 from kp_batch.vectors import Float64s, Int64s
 
+_LEAST = 1e-12  # the share of a whole that is more than rounding
+
 
 class Ranking(NamedTuple):
     """The rows of a column in ascending order, with equal values together."""
@@ -94,8 +96,8 @@ class Ranked(NamedTuple):
         sums_of = _of_pairs if self.is_binary else _of_ranks
         sums = [sums_of(part, counts[part.rows]) for part in self.parts]
         over, first_under, second_under = np.sum(sums, axis=0)
-        with np.errstate(invalid="ignore"):
-            return over / np.sqrt(first_under * second_under)
+        under = np.sqrt(first_under * second_under)
+        return np.divide(over, under, out=np.full_like(over, np.nan), where=under > 0)
 
 
 def _of_pairs(part: _Part, counts: Float64s) -> Float64s:
@@ -103,7 +105,7 @@ def _of_pairs(part: _Part, counts: Float64s) -> Float64s:
     good = part.labels == 1
     of_good, all_ = counts[good], counts.sum(0)
     goods = of_good.sum(0)
-    pairs = np.tile(goods * (all_ - goods), (len(part.of_columns), 1))
+    pairs = np.tile(_rounded(goods * (all_ - goods), all_**2), (len(part.of_columns), 1))
     shares = (ranking.shares(counts)[good] for ranking in part.of_columns)
     in_order = [(of_good * own).sum(0) * all_ - goods**2 / 2 for own in shares]
     return np.stack([np.array(in_order), pairs, pairs])
@@ -112,10 +114,15 @@ def _of_pairs(part: _Part, counts: Float64s) -> Float64s:
 def _of_ranks(part: _Part, counts: Float64s) -> Float64s:
     """Return the covariance of ranks, and both variances: (3, k, resamples)."""
     of_labels = part.of_labels.shares(counts) - 0.5  # the mean of shares is a half
-    variance = (counts * of_labels**2).sum(0)
+    variance = _rounded((counts * of_labels**2).sum(0), counts.sum(0))
     found: list[Float64s] = []
     for ranking in part.of_columns:
         own = ranking.shares(counts) - 0.5
-        sums = [(counts * own * of_labels).sum(0), (counts * own**2).sum(0), variance]
-        found.append(np.array(sums))
+        own_variance = _rounded((counts * own**2).sum(0), counts.sum(0))
+        found.append(np.array([(counts * own * of_labels).sum(0), own_variance, variance]))
     return np.stack(found, axis=1)
+
+
+def _rounded(sums: Float64s, whole: Float64s) -> Float64s:
+    """Return sums, but 0 for those that differ from 0 only by rounding."""
+    return np.where(sums > _LEAST * whole, sums, 0.0)

@@ -4,10 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kp_batch.vectors import Bools, Float64s, Int64s
+from kp_batch.vectors import Float64s, Int64s
 
 MAX_PAIRS = 1_000_000
 _FEW_PAIRS, _PER_LABEL = 50_000, 20  # more pairs of one label hardly add to what they say
+
+
+class NoPairsError(Exception):
+    """No two traces that may be compared have different labels."""
 
 
 class LabelPairs(NamedTuple):
@@ -15,15 +19,6 @@ class LabelPairs(NamedTuple):
 
     better: Int64s
     worse: Int64s
-
-
-def strata_of(overrides: Bools) -> Int64s:
-    """Number the combinations of overrides, (n, 3).
-
-    Between traces with the same overrides only the dimensions differ. Pairs of others would blame
-    a dimension for what an override does to them.
-    """
-    return (overrides @ np.array([1, 2, 4])).astype(np.int64)
 
 
 def draw_pairs(labels: Float64s, strata: Int64s, random: np.random.Generator) -> LabelPairs:

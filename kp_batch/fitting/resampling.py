@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import t as students_t
 
-from kp_batch.fitting.optimum import Problem, Quadratic, least, pull
+from kp_batch.fitting.optimum import Problem, pull
 from kp_batch.fitting.scoring import pieces_of
 from kp_batch.vectors import Float64s, Int64s
 
@@ -34,7 +34,8 @@ def resampled_optima(
 ) -> Float64s:
     """Return about the optimum of each resample: that of its quadratic at the optimum of all.
 
-    A pair counts as often as both tasks are drawn; a pair within one task, as often as this.
+    A pair counts as often as both tasks are drawn; a pair within one task, as often as this. Here
+    weights may be below 0. If they were not, those of small weights would vary too little.
 
     Args:
         scaled: the optimum of all tasks, (4,).
@@ -55,11 +56,9 @@ def resampled_optima(
         sums += often.T @ terms
     means = sums[:, 1:] / np.maximum(sums[:, :1], _LITTLE)
     pulled = pull(scaled, problem)
-    quadratics = (
-        Quadratic(0, pulled.gradient + mean[:4], pulled.hessian + mean[4:].reshape(4, 4))
-        for mean in means
-    )
-    return np.array([least(scaled, quadratic) for quadratic in quadratics])
+    gradients = pulled.gradient + means[:, :4]
+    hessians = pulled.hessian + means[:, 4:].reshape(-1, 4, 4)
+    return scaled - np.linalg.solve(hessians, gradients[:, :, None])[:, :, 0]
 
 
 def _terms(differences: Float64s, scaled: Float64s) -> Float64s:
@@ -82,5 +81,21 @@ def reach(resampled: Float64s, effective: float) -> Float64s:
         resampled: (resamples, ...).
         effective: see `effective_tasks`.
     """
-    quantile = students_t.ppf((1 + _SHARE) / 2, max(effective - 1, 1))
-    return quantile * resampled.std(0, ddof=1)
+    return _quantile(effective) * resampled.std(0, ddof=1)
+
+
+def reach_of_ratios(resampled: Float64s, effective: float) -> tuple[Float64s, Float64s]:
+    """Return how far 95% intervals go below and above a value.
+
+    A few ratios may be far from all others, and more on one side. So these are the distances of
+    quantiles of the resamples to the median, times Student's t over that of the normal
+    distribution; see `reach`.
+    """
+    ends = ((1 - _SHARE) / 2, 0.5, (1 + _SHARE) / 2)
+    low, middle, high = np.quantile(resampled, ends, axis=0)
+    more = _quantile(effective) / _quantile(np.inf)
+    return more * (middle - low), more * (high - middle)
+
+
+def _quantile(effective: float) -> float:
+    return float(students_t.ppf((1 + _SHARE) / 2, max(effective - 1, 1)))

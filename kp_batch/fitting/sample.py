@@ -20,8 +20,18 @@ class Sample(NamedTuple):
     labels: Float64s  # (n,), a greater one is better
     counts: Float64s  # (n,), how much each label counts, above 0
     tasks: Int64s  # (n,), from 0 without gaps
+    domains: Int64s  # (n,), a number for each domain
     times: Int64s  # (n,), in microseconds
     is_binary: bool  # whether labels are yes (1) or no (0), also where all of these are 0 or 1
+
+    @property
+    def strata(self) -> Int64s:
+        """A number for each domain with each combination of overrides, (n,).
+
+        Labels of several domains may differ for reasons that no weight explains. Pairs of traces
+        with different overrides would blame a dimension for what an override does.
+        """
+        return self.domains * 8 + (self.traces.overrides @ np.array([1, 2, 4])).astype(np.int64)
 
     def take(self, rows: Int64s | Bools) -> "Sample":
         """Return some of the traces."""
@@ -32,6 +42,7 @@ class Sample(NamedTuple):
             self.labels[rows],
             self.counts[rows],
             tasks.astype(np.int64),
+            self.domains[rows],
             self.times[rows],
             self.is_binary,
         )

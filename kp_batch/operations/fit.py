@@ -20,6 +20,7 @@ from kp_batch.operations.fit_groups import Group, fit_groups, group_rows, traces
 from kp_batch.operations.fit_labels import read_labels, unused, with_known
 from kp_batch.operations.fit_profiles import (
     check_begin,
+    check_profiles_file,
     joined_sketch,
     profiles_text,
     reused_share,
@@ -94,7 +95,7 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
     """
     if options.output:
         check_output(warehouse, options.output.absolute())
-        _check_folder(options.output)
+        check_profiles_file(options.output)
     versions = _versions(warehouse, options)
     read = read_labels(labels)
     with open_published(warehouse) as snapshot:
@@ -141,18 +142,6 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
     return result
 
 
-def _check_folder(output: Path) -> None:
-    """Refuse, before any work, a file that cannot be written.
-
-    Raises:
-        KpBatchError: the name is a folder's, or is in none.
-    """
-    if output.is_dir() or not output.parent.is_dir():
-        raise KpBatchError(
-            f"{printable(str(output))} cannot be written; name a file in an existing folder"
-        )
-
-
 def _versions(warehouse: Path, options: FitOptions) -> ProfileVersions:
     config = last_config(warehouse)
     return load_profiles(options.profiles) if options.profiles else config.profiles
@@ -180,16 +169,16 @@ def _refuse(snapshot: OpenSnapshot, rows: pl.DataFrame, read: pl.DataFrame) -> N
     """
     if not snapshot.scored:
         raise nothing_scored(snapshot.warehouse)
-    if rows.height:
-        label = rows["label"][0]
-        raise KpBatchError(
-            f"all {count_of(rows.height, 'label')} of scored traces are {label:g}: there is "
-            "nothing to order; add others"
-        )
     why = ten_of(f"{row['labels']:,} because {row['because']}" for row in unused(read))
+    if rows.height:
+        said, others = read.filter(pl.col("reason").is_null())["said"][0], f"; others: {why}"
+        raise KpBatchError(
+            f"all usable labels ({rows.height:,}{others if why else ''}) are {printable(said)}, so "
+            "there is nothing to order; add different ones"
+        )
     raise KpBatchError(
-        f"no label is of a scored trace of {shown(snapshot.warehouse)}: {why or 'there are none'}"
-        "; use the trace_id of the view scores"
+        f"no label can be used for {shown(snapshot.warehouse)}: {why or 'there are none'}; give "
+        "the trace_id of the view scores, and yes, no or numbers"
     )
 
 
@@ -293,7 +282,7 @@ def _next_step(output: Path | None, warehouse: Path) -> str:
 def _write(output: Path, result: WeightFit, begin: datetime | None, sketch: Sequence[str]) -> None:
     evidence = {row["task_domain"]: [*_evidence(result, row)] for row in result.groups}
     about = [
-        f"Profiles of kp-batch fit, {datetime.now(UTC):%Y-%m-%d}. {result.conclusion}",
+        f"{datetime.now(UTC):%Y-%m-%d}: {result.conclusion}",
         f"{count_of(result.labels, 'label')}; fitted weights apply "
         + (f"from {in_utc(begin).isoformat()}" if begin else "at all times"),
         f"next: {result.next_step}" if result.next_step else "nothing to do: no weights changed",

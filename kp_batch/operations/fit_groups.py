@@ -11,29 +11,35 @@ import numpy as np
 import polars as pl
 
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
-from kp_batch.fitting.fit import Fit, fit
+from kp_batch.fitting.fit import EVIDENT, Fit, fit
 from kp_batch.fitting.order import Ranked
+from kp_batch.fitting.pairs import NoPairsError
 from kp_batch.fitting.resampling import effective_tasks
 from kp_batch.fitting.sample import Sample
 from kp_batch.fitting.scoring import ScoreInputs
 from kp_batch.log import progress
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
-from kp_batch.vectors import Float64s
+from kp_batch.vectors import Bools, Float64s, Int64s
 
 MIN_TASKS = 20  # fewer, counted by weight, say nothing
-WIDEST = 0.4  # of an interval; with a wider one, labels are too few
-EVIDENT = 0.05  # below it, an adjusted p-value is evidence
+MIN_OF_EACH = 5  # tasks labelled yes, and labelled no
+WIDEST = 0.5  # of an interval; with a wider one, labels are too few
 _LEAK = 0.99, 0.98  # the AUC, or the correlation, from which a column alone says what labels do
 # What a score is made of, and an earlier score.
 _LEAKING = ("score", *DIMENSIONS, "success", "confidence", "recorded_score")
 _SEED = 0
 
-Decision = Literal["change", "keep", "too few labels", "leak"]
+Decision = Literal["change", "keep", "too few labels", "no signal", "leak"]
 
 
 def weights_of(profile: WeightProfile) -> Float64s:
     """Return the four weights of a profile."""
     return np.array([getattr(profile, dimension) for dimension in DIMENSIONS])
+
+
+def _numbered(values: pl.Series) -> Int64s:
+    """Number equal values, from 0 without gaps."""
+    return (values.rank("dense").cast(pl.Int64) - 1).to_numpy()
 
 
 def traces_of(rows: pl.DataFrame) -> ScoreInputs:
@@ -63,13 +69,13 @@ class Group:
     def sample(self) -> Sample:
         """The labels as arrays."""
         by_domain = {name: weights_of(each) for name, each in self.published.items()}
-        tasks = self.rows["objective_hash"].rank("dense").cast(pl.Int64) - 1
         return Sample(
             traces_of(self.rows),
             np.array([by_domain[domain] for domain in self.rows["task_domain"]]),
             self.rows["label"].to_numpy(),
             self.rows["weight"].to_numpy(),
-            tasks.to_numpy(),
+            _numbered(self.rows["objective_hash"]),
+            _numbered(self.rows["task_domain"]),
             self.rows["created_us"].to_numpy(),
             self.is_binary,
         )
@@ -77,9 +83,17 @@ class Group:
     @property
     def is_sufficient(self) -> bool:
         """Whether its labels are of enough tasks, and not all the same."""
-        labels, sample = self.rows["label"], self.sample
-        is_varied = labels.n_unique() > 1
-        return is_varied and effective_tasks(sample.tasks, sample.counts) >= MIN_TASKS
+        return self._suffices(np.ones(self.rows.height, bool))
+
+    def _suffices(self, rows: Bools) -> bool:
+        sample = self.sample.take(rows)
+        kinds = np.unique(sample.labels)
+        if len(kinds) < 2 or effective_tasks(sample.tasks, sample.counts) < MIN_TASKS:
+            return False
+        of_each = (sample.labels == kind for kind in (kinds if self.is_binary else ()))
+        return all(
+            effective_tasks(sample.tasks[own], sample.counts[own]) >= MIN_OF_EACH for own in of_each
+        )
 
     def fitted(self) -> "Group":
         """Return the group with its fit; as it is if labels are too few, or pairs all the same."""
@@ -88,33 +102,38 @@ class Group:
         seed = zlib.crc32((self.task_domain or "").encode())
         try:
             found = fit(self.sample, weights_of(self.prior), np.random.default_rng([_SEED, seed]))
-        except ValueError:
+        except NoPairsError:
             return self
         return replace(self, fit=found, p_value=found.p_value)
 
     @property
     def widest(self) -> float | None:
         """The widest interval of a weight that labels can determine; None: there is none."""
-        if self.fit is None:
-            return None
-        widths = self.fit.weights.high - self.fit.weights.low
-        return None if np.isnan(widths).all() else float(np.nanmax(widths))
+        return self.fit.weights.widest() if self.fit else None
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether fitted weights order held-out labels better than chance does."""
+        chance = 0.5 if self.is_binary else 0.0
+        return self.fit is not None and self.fit.held_out.fitted.low > chance
 
     @property
     def labels_needed(self) -> int | None:
-        """About how many labels make the widest interval narrow enough; None: unknown."""
-        if self.widest is None:
+        """About how many labels make all intervals narrow enough; None: unknown."""
+        if self.fit is None or self.widest is None or not self.has_signal:
             return None
-        return ceil(self.rows.height * max(1.0, (self.widest / WIDEST) ** 2))
+        times = np.geomspace(1, 1_000, 301)
+        narrow = (each for each in times if (self.fit.weights.widest(each) or 0) <= WIDEST)
+        return ceil(self.rows.height * next(narrow, times[-1]))
 
     @property
     def decision(self) -> Decision:
         """What its evidence suffices for."""
         if self.leaks:
             return "leak"
-        if self.widest is None or self.widest > WIDEST:
-            return "too few labels"
-        return "change" if self.p_value < EVIDENT else "keep"
+        if self.widest is not None and self.widest <= WIDEST:
+            return "change" if self.p_value < EVIDENT else "keep"
+        return "too few labels" if self.fit is None or self.has_signal else "no signal"
 
     @cached_property
     def leaks(self) -> list[tuple[str, int, float]]:
@@ -130,18 +149,16 @@ class Group:
 
     def _leaks(self) -> Iterator[tuple[str, int, float]]:
         for name in _LEAKING:
-            rows = self.rows.filter(pl.col(name).is_not_null())
-            labels = rows["label"].to_numpy()
-            if rows.height < MIN_TASKS:
+            is_known = self.rows[name].is_not_null().to_numpy()
+            if not self._suffices(is_known):
                 continue
-            once, parts = np.ones((rows.height, 1)), np.zeros(rows.height, np.int64)
-            columns = [rows[name].to_numpy()]
-            ranked = Ranked.of(columns, labels, parts, is_binary=self.is_binary)
-            order = float(ranked.orders(once).item())
+            known, values = self.sample.take(is_known), self.rows[name].to_numpy()[is_known]
+            ranked = Ranked.of([values], known.labels, known.domains, is_binary=self.is_binary)
+            order = float(ranked.orders(np.ones((len(values), 1))).item())
             binary, number = _LEAK
             size = max(order, 1 - order) if self.is_binary else abs(order)
             if size >= (binary if self.is_binary else number):
-                yield name, rows.height, order
+                yield name, len(values), order
 
 
 def fit_groups(rows: pl.DataFrame, published: Mapping[str, WeightProfile]) -> list[Group]:
@@ -196,6 +213,6 @@ def group_rows(groups: list[Group]) -> Iterator[dict[str, Any]]:
             "pairs": found.pairs if found else 0,
             "widest": group.widest,
             "labels_needed": group.labels_needed,
-            "adjusted_p_value": group.p_value if found else None,
+            "adjusted_p_value": group.p_value if found and group.task_domain else None,
             "decision": None if group.task_domain is None else group.decision,
         }

@@ -13,14 +13,15 @@ from kp_batch.text import one_line, printable, shortened, ten_of
 
 _YES, _NO = ("yes", "true"), ("no", "false")
 _NEEDED, _WEIGHT = ("trace_id", "label"), "weight"
+_WEIGHTS = 1e-6, 1e6
 _EXAMPLES, _LENGTH = 3, 40  # of each reason, and characters of one
 _SOURCES = "give a file, a frame of polars or pandas, a table of Arrow, or a list of mappings"
 # Why a label is not used, in the order in which this is checked.
 REASONS = {
     "no_trace_id": "it has no trace_id",
     "no_label": "it is empty",
-    "bad_label": "it is neither yes, no, true, false nor a finite number",
-    "bad_weight": "its weight is not a finite number above 0",
+    "bad_label": "it is neither yes nor no, nor a finite number",
+    "bad_weight": "its weight is not a number from 0.000001 to 1,000,000",
     "unknown_trace": "no trace with a score has this id",
     "repeated": "the trace has the same label in an earlier row",
     "contradicting": "the trace has other labels in other rows",
@@ -86,7 +87,7 @@ def _reason() -> pl.Expr:
         .then(pl.lit("no_label"))
         .when(~label.is_finite().fill_null(value=False))
         .then(pl.lit("bad_label"))
-        .when(~(weight.is_finite() & (weight > 0)).fill_null(value=False))
+        .when(~weight.is_between(*_WEIGHTS).fill_null(value=False))
         .then(pl.lit("bad_weight"))
         .alias("reason")
     )
@@ -122,8 +123,9 @@ def _frame(source: Any) -> pl.DataFrame:
     if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)):
         raise KpBatchError(f"labels is of type {type(source).__name__}; {_SOURCES}")
     rows = [*cast("Iterable[Any]", source)]
-    if odd := next((row for row in rows if not isinstance(row, Mapping)), None):
-        raise KpBatchError(f"labels contains a value of type {type(odd).__name__}; {_SOURCES}")
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise KpBatchError(f"labels contains a value of type {type(row).__name__}; {_SOURCES}")
     return text_columns(rows)
 
 

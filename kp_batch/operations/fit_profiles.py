@@ -1,11 +1,12 @@
 """Fitted weights as a file of profiles, with their evidence, and whether labels were used before.
 
-A file names the labels that it was fitted to by a sketch: the least of the hashes of their traces.
+A file names the labels that it was fitted to by a sketch: the 1,024 least hashes of their traces.
 The share of other labels that are among them is the share of their least hashes in the sketch.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain
@@ -18,8 +19,9 @@ from kp_batch.operations.toml_text import toml_tables
 from kp_batch.scoring.profiles import ProfileVersions, Version, WeightProfile
 from kp_batch.text import printable
 
-_HASHES, _DIGITS = 64, 12
-_SKETCH = re.compile(r"^# sketch of labels:((?: [0-9a-f]{12})+)$", re.MULTILINE)
+_TITLE = "# Profiles of kp-batch fit"
+_HASHES, _DIGITS, _IN_LINE = 1_024, 8, 11
+_SKETCH = re.compile(r"^# sketch of labels:\n((?:#(?: [0-9a-f]{8})+\n)+)", re.MULTILINE)
 _PARTS = 10_000  # weights are written in these
 
 
@@ -45,7 +47,7 @@ def sketch_in(path: Path) -> list[str]:
         ValueError: it is not in UTF-8.
     """
     found = _SKETCH.search(read_named(path))
-    return found[1].split() if found else []
+    return found[1].replace("#", "").split() if found else []
 
 
 def reused_share(sketch: Sequence[str], trace_ids: Iterable[str]) -> float:
@@ -54,6 +56,28 @@ def reused_share(sketch: Sequence[str], trace_ids: Iterable[str]) -> float:
     if len(sketch) == _HASHES:
         own = [each for each in own if each <= sketch[-1]]
     return sum(each in sketch for each in own) / len(own) if own else 0.0
+
+
+def check_profiles_file(output: Path) -> None:
+    """Refuse a file that may not be replaced.
+
+    Raises:
+        KpBatchError: its name does not end with .toml, it cannot be written, or it exists and is
+            not of `fit`.
+    """
+    name = printable(str(output))
+    if output.suffix.lower() != ".toml":
+        raise KpBatchError(f"{name} does not end with .toml; name such a file")
+    if output.is_dir() or not output.parent.is_dir():
+        raise KpBatchError(f"{name} cannot be written; name a file in an existing folder")
+    if output.exists() and not _is_of_fit(output):
+        raise KpBatchError(f"{name} exists, and kp-batch fit did not write it; name another file")
+
+
+def _is_of_fit(path: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return path.is_file() and read_named(path).startswith(_TITLE)
+    return False
 
 
 def rounded(weights: Sequence[float]) -> list[float]:
@@ -67,7 +91,7 @@ def rounded(weights: Sequence[float]) -> list[float]:
 
 
 def check_begin(
-    versions: ProfileVersions, names: Iterable[str], begin: datetime | None, newest: datetime
+    versions: ProfileVersions, names: Collection[str], begin: datetime | None, newest: datetime
 ) -> None:
     """Refuse a time at which fitted weights cannot begin; None: at all times.
 
@@ -80,10 +104,10 @@ def check_begin(
     Raises:
         KpBatchError: the weights to replace begin later.
     """
-    current = versions.versions_at(newest)
-    for name in sorted(names) if begin else ():
-        replaced = current.get(name)
-        if replaced and replaced.valid_from and begin and replaced.valid_from > begin:
+    if begin is None:
+        return
+    for name, replaced in sorted(versions.versions_at(newest).items()):
+        if name in names and replaced.valid_from and replaced.valid_from > begin:
             raise KpBatchError(
                 f"weights of {printable(name)} begin later, from {replaced.date}; choose a later "
                 "--from"
@@ -124,12 +148,14 @@ def profiles_text(
         about: lines about all of them.
         sketch: of the labels that some of the weights are fitted to; empty: none is.
     """
-    lines = [*map(_comment, about)]
-    if sketch:
-        lines.append(f"# sketch of labels: {' '.join(sketch)}\n")
+    lines = [f"{_TITLE}\n", *map(_comment, about)]
     for name, tables in profiles.items():
         lines += ["\n", *map(_comment, evidence.get(name, ()))]
         lines += [text.removeprefix("\n") for text in toml_tables("profiles", {name: tables})]
+    if sketch:
+        lines.append("\n# sketch of labels:\n")
+    for first in range(0, len(sketch), _IN_LINE):
+        lines.append(f"# {' '.join(sketch[first : first + _IN_LINE])}\n")
     return "".join(lines)
 
 

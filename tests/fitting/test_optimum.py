@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.fitting.identify import pulls_of, unidentifiable
 from kp_batch.fitting.optimum import Problem, loss_at, optimum, weights_of
-from kp_batch.fitting.pairs import draw_pairs, strata_of
+from kp_batch.fitting.pairs import draw_pairs
 from kp_batch.fitting.scoring import ScoreInputs, pieces_of, scores_of
 from kp_batch.scoring.composite import scores_by_profile
 from kp_batch.scoring.profiles import WeightProfile
-from tests.support.make.labels import PUBLISHED, drawn_traces
+from tests.support.make.labels import PUBLISHED, drawn_traces, sample_of
 
 SEEDS = st.integers(0, 2**32 - 1)
+
+
+def strata_of(traces: ScoreInputs) -> np.ndarray:
+    return sample_of(traces, np.zeros(len(traces.dimensions))).strata
 
 
 def problem_of(seed: int, number: int = 14) -> tuple[Problem, np.ndarray]:
@@ -28,7 +32,7 @@ def problem_of(seed: int, number: int = 14) -> tuple[Problem, np.ndarray]:
     traces = ScoreInputs(np.round(traces.dimensions, 1), traces.overrides)
     labels = random.integers(0, 4, number).astype(np.float64)
     weights = random.choice([0.5, 1, 2], number)
-    pairs = draw_pairs(labels, strata_of(traces.overrides), random)
+    pairs = draw_pairs(labels, strata_of(traces), random)
     counts = weights[pairs.better] * weights[pairs.worse]
     return Problem(traces, pairs, counts, PUBLISHED, np.zeros((0, 4))), labels
 
@@ -151,7 +155,7 @@ def test_weights_stay_where_labels_say_nothing() -> None:
     traces.dimensions[:, 2] = 0.2 + traces.dimensions[:, 0] / 2
     labels = traces.dimensions[:, 1] * 0.5 + traces.dimensions[:, 2]
     labels += random.normal(0, 0.3, 400)
-    pairs = draw_pairs(labels, strata_of(traces.overrides), random)
+    pairs = draw_pairs(labels, strata_of(traces), random)
     problems = unidentifiable(traces.dimensions, pairs)
     assert problems == ["collinear", None, "collinear", "constant"]
     pulls = pulls_of(problems, PUBLISHED)
@@ -167,7 +171,7 @@ def test_labels_in_perfect_or_reverse_order_have_weights_too() -> None:
     traces = drawn_traces(random, 100)
     truth = np.array([0.1, 0.2, 0.3, 0.4])
     for labels in (scores_of(traces, truth), -traces.dimensions.sum(1)):
-        pairs = draw_pairs(labels, strata_of(traces.overrides), random)
+        pairs = draw_pairs(labels, strata_of(traces), random)
         problem = Problem(traces, pairs, np.ones(len(pairs.better)), PUBLISHED, np.zeros((0, 4)))
         weights = weights_of(optimum(problem), PUBLISHED)
         assert weights.sum() == pytest.approx(1)

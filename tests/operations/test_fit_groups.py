@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
-from kp_batch.operations.fit_groups import Group, fit_groups
+from kp_batch.operations.fit_groups import WIDEST, Group, fit_groups
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
 from kp_batch.vectors import Float64s
 
@@ -108,3 +108,49 @@ def test_numbers_have_one_measure_in_all_domains() -> None:
 def test_each_domain_is_fitted() -> None:
     rows = [rows_of(f"domain {place:02}", 30, by_chance) for place in range(60)]
     assert all(group.fit for group in fitted(*rows).values())
+
+
+def shifted(domain: str, number: int, rate: float) -> pl.DataFrame:
+    """Labels at random, in a domain with its own rate of yes and greater dimensions, if rare."""
+    draw = np.random.default_rng(number)
+    verdicts = pl.Series("label", (draw.random(number) < rate) * 1.0)
+    return rows_of(domain, number, by_chance).with_columns(
+        verdicts, complexity=pl.col("complexity") * 0.5 + (0.5 if rate < 0.5 else 0.0)
+    )
+
+
+def test_domains_of_default_that_differ_are_not_compared_with_each_other() -> None:
+    """Rates of yes, and dimensions, differ between domains; within each, labels are at random."""
+    decisions = [
+        fitted(shifted("law", 300 + seed, 0.25), shifted("art", 250 + seed, 0.7))[DEFAULT].decision
+        for seed in range(5)
+    ]
+    assert "change" not in decisions
+
+
+def test_a_leak_needs_five_of_each_label() -> None:
+    one = pl.when(pl.col("novelty") == pl.col("novelty").max()).then(1.0).otherwise(0.0)
+    rows = rows_of("law", 40, by_chance, confidence=pl.col("novelty")).with_columns(label=one)
+    few = fitted(rows, rows_of("art", 80, by_chance))["law"]
+    assert (few.leaks, few.decision) == ([], "too few labels")
+
+
+def test_what_is_known_only_of_one_label_is_no_leak() -> None:
+    known = pl.when(pl.col("label") == 1).then(pl.col("novelty"))
+    rows = rows_of("law", 90, by_chance, weight=pl.col("novelty")).with_columns(confidence=known)
+    assert fitted(rows)["law"].leaks == []
+
+
+def test_labels_at_random_have_no_signal() -> None:
+    found = fitted(rows_of("law", 400, by_chance))["law"]
+    assert (found.decision, found.labels_needed) == ("no signal", None)
+
+
+def test_more_labels_are_needed_for_narrower_intervals() -> None:
+    few = fitted(rows_of("law", 50, by_complexity))["law"]
+    assert few.decision == "too few labels"
+    assert few.labels_needed is not None
+    assert 50 < few.labels_needed < 1_000
+    enough = fitted(rows_of("law", few.labels_needed, by_complexity))["law"]
+    assert enough.widest is not None
+    assert enough.widest < WIDEST * 1.3

@@ -132,3 +132,10 @@ def test_a_path_among_paths_that_is_none_is_named() -> None:
         kp.score(["a.parquet", None], embedder="none")
     with pytest.raises(SettingError, match="traces contains a value of type int; give a mapping"):
         lines([1])
+
+
+@pytest.mark.parametrize("name", ["top", "suggest"])
+def test_a_count_below_0_is_refused(name: str) -> None:
+    call = {"top": kp.Warehouse.similar, "suggest": kp.Warehouse.fit_weights}[name]
+    with pytest.raises(SettingError, match=f"^{name} is -1; give 0 or more$"):
+        call(kp.Warehouse("nowhere"), "t1", **{name: -1})

@@ -32,6 +32,7 @@ def sample_of(traces: ScoreInputs, labels: Float64s, *, attempts: int = 1) -> Sa
         labels.astype(np.float64),
         np.ones(number),
         np.arange(number) // attempts,
+        np.zeros(number, np.int64),
         np.arange(number) * _DAY_US,
         bool(np.isin(labels, (0, 1)).all()),
     )
