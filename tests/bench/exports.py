@@ -4,18 +4,17 @@ Each format is measured over traces that have the ids of its system. Seconds are
 processors, so other work on the machine hardly counts.
 """
 
+import json
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from kp_batch.exports.export import export_to
-from kp_batch.exports.export_options import ExportOptions
 from kp_batch.exports.formats import FORMATS
 from kp_batch.pipeline.rescore import rescore_archive
+from tests.bench.measuring import Measured, measured
 from tests.support.make.runs import config
 from tests.support.make.tiny_traces import Traces, write_traces
 
@@ -66,25 +65,26 @@ def write_archive(folder: Path, system: str, number: int) -> None:
 
 
 def compare(warehouse: Path, formats: Sequence[str]) -> None:
-    """Print the seconds of each format, and their ratio to the first one."""
+    """Print what each format takes, and the ratio of its seconds to the first one's."""
     first = 0.0
     for name in formats:
-        seconds, written = zip(*(exported(warehouse, name) for _ in range(ROUNDS)), strict=True)
-        first = first or min(seconds)
+        rounds = [exported(warehouse, name) for _ in range(ROUNDS)]
+        written = json.loads(rounds[0].tail.splitlines()[-1])["exported"]
+        seconds = min(each.processor_s for each in rounds)
+        first = first or seconds
         print(
-            f"  {name:<12}{written[0]:>12,} written{min(seconds):>9.1f} s"
-            f"{min(seconds) / first:>9.2f} of traces",
+            f"  {name:<12}{written:>12,} written{seconds:>9.1f} s{seconds / first:>9.2f} of traces"
+            f"{max(each.peak_mb for each in rounds):>9,.0f} MB",
             flush=True,
         )
 
 
-def exported(warehouse: Path, name: str) -> tuple[float, int]:
-    """The seconds of an export, and the traces that it wrote."""
+def exported(warehouse: Path, name: str) -> Measured:
     path = warehouse.parent / f"out{next(iter(FORMATS[name].files))}"
-    options = ExportOptions.model_validate({"format": name, "min_score": 0})
-    began = time.process_time()
-    result = export_to(warehouse, options, path)
-    return time.process_time() - began, result.exported
+    words = ["export", "--warehouse", str(warehouse), "--format", name, "--min-score", "0"]
+    done = measured([*words, "-o", str(path), "--json"])
+    path.unlink()
+    return done
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What work takes: seconds, and of a command the memory of all of its processes (on Linux)."""
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ class Measured:
 
     status: int  # its exit status
     seconds: float
+    processor_s: float  # of all processors
     peak_mb: float  # the greatest sum of its processes' anonymous memory, in 2**20 bytes
     tail: str  # the end of its output
 
@@ -39,7 +41,7 @@ def medians(*works: Callable[[], object], times: int) -> list[float]:
 
 def measured(arguments: Sequence[str]) -> Measured:
     """Run `kp-batch` to its end, and look at its memory ten times a second."""
-    began, peak = time.monotonic(), 0
+    began, before, peak = time.monotonic(), _processor_s(), 0
     command = [sys.executable, "-m", "kp_batch", *arguments]
     with tempfile.TemporaryFile() as output:
         with subprocess.Popen(command, stdout=output, stderr=output) as process:
@@ -50,7 +52,14 @@ def measured(arguments: Sequence[str]) -> Measured:
         seconds = time.monotonic() - began
         output.seek(0)
         tail = output.read().decode(errors="replace")[-_TAIL:]
-    return Measured(process.returncode, seconds, peak / 1024, tail)
+    used = _processor_s() - before
+    return Measured(process.returncode, seconds, used, peak / 1024, tail)
+
+
+def _processor_s() -> float:
+    """What the processes have used that this one began, and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _with_descendants(root: int) -> list[int]:
