@@ -1,6 +1,6 @@
 """Read trace ids from a file or a frame, and scores from an earlier export."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any, cast
@@ -33,8 +33,7 @@ def read_ids(ids: object) -> tuple[str, ...]:
         path = Path(fsdecode(ids))
         found = earlier_scores(path)["trace_id"].to_list() if is_table(path) else _lines(path)
     elif hasattr(ids, "__arrow_c_stream__"):
-        rows = named_columns(pl.DataFrame(cast("Any", ids)).lazy(), _NAMES)
-        found = _scores_in(rows, "the frame")["trace_id"].to_list()
+        found = _scores_in(lambda: _columns_of(ids), "the frame")["trace_id"].to_list()
     elif isinstance(ids, Iterable):
         found = [*cast("Iterable[Any]", ids)]
     else:
@@ -66,24 +65,29 @@ def earlier_scores(path: Path) -> pl.DataFrame:
         KpBatchError: the file cannot be read, has ids of scores, or a row has neither trace_id nor
             id.
     """
-    rows = _scores_in(read_table(path, _NAMES), printable(str(path)))
+    rows = _scores_in(lambda: read_table(path, _NAMES), printable(str(path)))
     return rows.unique("trace_id", keep="last", maintain_order=True)
 
 
-def _scores_in(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+def _columns_of(frame: Any) -> pl.DataFrame:
+    return named_columns(pl.DataFrame(frame).lazy(), _NAMES)
+
+
+def _scores_in(read: Callable[[], pl.DataFrame], name: str) -> pl.DataFrame:
     """Return trace_id and score of each row; errors call the table `name`."""
-    if any(rows[column].count() for column in _OF_SCORES):
-        raise KpBatchError(
-            f"{name} has ids of scores, not of traces; give an export of traces, messages or csv"
-        )
     try:
+        rows = read()
         scores = rows.select(
             pl.coalesce(pl.col(_IDS).cast(pl.String)).alias("trace_id"),
             pl.coalesce(pl.col(_SCORES).cast(pl.Float64, strict=False)).alias("score"),
         )
-    except PolarsError as error:
+    except (PolarsError, TypeError, ValueError) as error:  # the last two of frames of pandas
         reason = one_line(str(error))
         raise KpBatchError(f"{name} cannot be used: {reason}; give trace_id as text") from error
+    if any(rows[column].count() for column in _OF_SCORES):
+        raise KpBatchError(
+            f"{name} has ids of scores, not of traces; give an export of traces, messages or csv"
+        )
     missing = (scores["trace_id"].fill_null("") == "").arg_true()
     if missing.len():
         raise KpBatchError(

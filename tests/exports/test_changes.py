@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -169,6 +170,7 @@ def test_ids_are_a_file_a_table_a_frame_or_texts(nights: Nights, tmp_path: Path)
         (pl.DataFrame({"name": ["t0"]}), "the frame has no trace_id or id in row 1; give"),
         (pl.DataFrame({"id": ["t0", "", None]}), "the frame has no trace_id or id in row 2; give"),
         (pl.DataFrame({"id": [["t0"]]}), "the frame cannot be used: .*; give trace_id as text"),
+        (pd.DataFrame({"id": ["t0", 1]}), "the frame cannot be used: .*; give trace_id as text"),
     ],
 )
 def test_ids_that_cannot_be_read_are_refused(
