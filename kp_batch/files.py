@@ -171,7 +171,7 @@ def writing_to_named(path: Path) -> Generator[None]:
         yield
     except BrokenPipeError:
         raise
-    except (OSError, RuntimeError) as error:  # Python 3.11 raises the latter for a loop of links
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, and a zero character
         reason = getattr(error, "strerror", None) or error
         name = printable(str(path))
         raise KpBatchError(

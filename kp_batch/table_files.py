@@ -24,8 +24,8 @@ def is_table(path: Path) -> bool:
 def read_table(path: Path, names: Sequence[str] = ()) -> pl.DataFrame:
     """Read a table from the kind of file that the ending of its name says.
 
-    Values of CSV and JSON lines are texts, so that the id 0001 stays as it is. Memory holds the
-    named columns and one line.
+    Values of CSV and JSON lines are texts, so that the id 0001 stays as it is. Memory holds a CSV
+    file, or the named columns of others.
 
     Args:
         path: the file, whose name ends with .csv, .parquet, .jsonl or .ndjson.
@@ -98,7 +98,8 @@ def _text(value: Any) -> str | None:
 
 
 def _csv(path: Path, names: Sequence[str]) -> pl.DataFrame:
-    return named_columns(pl.scan_csv(path, infer_schema=False, glob=False), names)
+    # Not a scan: with a projection, it would not refuse rows with more fields than the header.
+    return named_columns(pl.read_csv(path, infer_schema=False, glob=False).lazy(), names)
 
 
 def _parquet(path: Path, names: Sequence[str]) -> pl.DataFrame:

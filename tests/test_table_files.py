@@ -83,6 +83,15 @@ def test_a_file_that_cannot_be_read_is_named(
         read_table(tmp_path / name)
 
 
+def test_a_line_with_more_fields_than_the_header_is_refused(tmp_path: Path) -> None:
+    """Whichever columns are read: its values would be in the wrong ones."""
+    path = tmp_path / "a.csv"
+    path.write_text("owner,trace_id\nSmith, J,t1\nx,t2\n")
+    for names in ([], ["trace_id"]):
+        with pytest.raises(KpBatchError, match=r"a.csv cannot be read: .*more fields.*; fix it"):
+            read_table(path, names)
+
+
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_only_files_are_read(tmp_path: Path, kind: str) -> None:
     """Nothing waits for a pipe."""

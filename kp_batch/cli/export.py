@@ -176,9 +176,10 @@ def _stream(target: Path | None) -> TextIO | None:
     for _ in range(_LINKS):
         if match := _STREAM.fullmatch(str(target)):
             return user_out() if {"out", "1"} & {*match.groups()} else user_err()
-        if not target.is_symlink():
-            break
-        target = target.parent / target.readlink()
+        with writing_to_named(target):
+            if not target.is_symlink():
+                break
+            target = target.parent / target.readlink()
     return None
 
 

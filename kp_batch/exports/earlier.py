@@ -91,7 +91,11 @@ def _scores_in(read: Callable[[], pl.DataFrame], name: str) -> pl.DataFrame:
     missing = (scores["trace_id"].fill_null("") == "").arg_true()
     if missing.len():
         raise KpBatchError(
-            f"{name} has no trace_id or id in row {missing[0] + 1:,}; "
+            f"{name} has no trace_id or id in {_rows(missing, len(scores))}; "
             "give an export of traces, messages or csv, or add the column"
         )
     return scores
+
+
+def _rows(missing: pl.Series, rows: int) -> str:
+    return "any row" if missing.len() == rows else f"row {missing[0] + 1:,}"

@@ -8,6 +8,7 @@ import polars as pl
 from kp_batch.archive.sources import covers
 from kp_batch.errors import KpBatchError
 from kp_batch.exports.export_options import ExportOptions
+from kp_batch.files import writing_to_named
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.run_record import last_done
@@ -26,7 +27,7 @@ def output_names(options: ExportOptions, output: str) -> list[str]:
         parts = [str(path.with_suffix(f".{part}{path.suffix}")) for part in ("train", "test")]
     if options.deleted is None:
         return parts
-    if str(options.deleted) == "-" or options.deleted.resolve() in map(_resolved, parts):
+    if str(options.deleted) == "-" or _resolved(str(options.deleted)) in map(_resolved, parts):
         raise KpBatchError(
             f"--deleted {printable(str(options.deleted))} is also the output; name another file"
         )
@@ -34,7 +35,9 @@ def output_names(options: ExportOptions, output: str) -> list[str]:
 
 
 def _resolved(name: str) -> Path:
-    return Path(name).resolve()
+    path = Path(name)
+    with writing_to_named(path):
+        return path.resolve()
 
 
 def check_output(warehouse: Path, output: Path) -> None:
@@ -50,7 +53,8 @@ def check_output(warehouse: Path, output: Path) -> None:
         KpBatchError: it is.
         WarehouseError: there is no warehouse.
     """
-    paths = [output.parent.resolve() / output.name, output.resolve()]
+    with writing_to_named(output):
+        paths = [output.parent.resolve() / output.name, output.resolve()]
     if is_in_warehouse(paths, warehouse):
         raise _inside(output, f"in the warehouse {shown(warehouse)!r}")
     snapshot = published(warehouse)

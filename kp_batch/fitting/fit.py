@@ -12,7 +12,7 @@ from kp_batch.fitting.optimum import Problem, optimum, weights_of
 from kp_batch.fitting.resampling import (
     draw_tasks,
     effective_tasks,
-    reach_of_ratios,
+    interval_of_ratios,
     resampled_optima,
 )
 from kp_batch.fitting.sample import Sample, folds_of, splits_of
@@ -29,7 +29,7 @@ class FittedWeights:
 
     values: Float64s  # (4,)
     below: Float64s  # (4,), how far the interval goes below it; NaN: it is not identifiable
-    above: Float64s  # (4,)
+    above: Float64s  # (4,); infinite if it is unknown
     problems: Sequence[Unidentifiable | None]  # of each weight
     drawn: Float64s  # the weights of resamples, (RESAMPLES, 4)
 
@@ -46,10 +46,13 @@ class FittedWeights:
     def interval(self, labels: float = 1.0) -> tuple[Float64s, Float64s]:
         """Return where intervals begin and end, with so many times as many labels.
 
-        Distances shrink with its root.
+        Distances shrink with its root. If all other weights may be 0, a weight may be 1.
         """
-        below, above = self.below / labels**0.5, self.above / labels**0.5
-        return np.maximum(self.values - below, 0), np.minimum(self.values + above, 1)
+        low = np.maximum(self.values - self.below / labels**0.5, 0)
+        high = np.minimum(self.values + self.above / labels**0.5, 1)
+        is_positive = ~(low <= 0)  # or not identifiable: then it stays as it is
+        others = is_positive.sum() - is_positive
+        return low, np.where((others == 0) & np.isfinite(high), 1.0, high)
 
     def widest(self, labels: float = 1.0) -> float | None:
         """Return the widest interval, with so many times as many labels; None: there is none."""
@@ -128,14 +131,17 @@ def fit_weights(sample: Sample, problem: Problem, random: np.random.Generator) -
     scaled = optimum(problem)
     tasks, prior = sample.tasks, problem.prior
     optima = resampled_optima(scaled, problem, tasks, draw_tasks(tasks, random))
-    slopes = optima.sum(1, keepdims=True)
+    # What labels go against does not count, or it would hide the slope of the other dimensions.
+    slopes = np.maximum(optima, 0).sum(1, keepdims=True)
     has_slope = slopes[:, 0] > 0
-    reach = np.ones(4), np.ones(4)
+    low, high = np.full(4, -np.inf), np.full(4, np.inf)
     if has_slope.mean() >= 1 - _UNSURE:
         shares = optima[has_slope] / slopes[has_slope]
-        reach = reach_of_ratios(shares, effective_tasks(tasks, sample.counts))
+        low, high = interval_of_ratios(shares, effective_tasks(tasks, sample.counts))
+    weights = weights_of(scaled, prior)
     problems = unidentifiable(problem.traces.dimensions, problem.pairs)
     is_known = [each is None for each in problems]
-    below, above = (np.where(is_known, each, np.nan) for each in reach)
+    below = np.where(is_known, np.maximum(weights - low, 0), np.nan)
+    above = np.where(is_known, np.maximum(high - weights, 0), np.nan)
     drawn = np.array([weights_of(np.maximum(each, 0), prior) for each in optima])
-    return FittedWeights(weights_of(scaled, prior), below, above, problems, drawn)
+    return FittedWeights(weights, below, above, problems, drawn)

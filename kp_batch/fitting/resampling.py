@@ -84,17 +84,17 @@ def reach(resampled: Float64s, effective: float) -> Float64s:
     return _quantile(effective) * resampled.std(0, ddof=1)
 
 
-def reach_of_ratios(resampled: Float64s, effective: float) -> tuple[Float64s, Float64s]:
-    """Return how far 95% intervals go below and above a value.
+def interval_of_ratios(resampled: Float64s, effective: float) -> tuple[Float64s, Float64s]:
+    """Return where 95% intervals begin and end.
 
-    A few ratios may be far from all others, and more on one side. So these are the distances of
-    quantiles of the resamples to the median, times Student's t over that of the normal
+    A few ratios may be far from all others, and more on one side. So these are quantiles of the
+    resamples. Their distances to the median are multiplied by Student's t over that of the normal
     distribution; see `reach`.
     """
     ends = ((1 - _SHARE) / 2, 0.5, (1 + _SHARE) / 2)
     low, middle, high = np.quantile(resampled, ends, axis=0)
     more = _quantile(effective) / _quantile(np.inf)
-    return more * (middle - low), more * (high - middle)
+    return middle - more * (middle - low), middle + more * (high - middle)
 
 
 def _quantile(effective: float) -> float:

@@ -284,11 +284,14 @@ def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, An
     return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
 
 
-def comparison_parts(result: Comparison, *, shows_text: bool = True) -> Iterator[Part]:
+def comparison_parts(
+    result: Comparison, *, within: str = "", shows_text: bool = True
+) -> Iterator[Part]:
     """Return the text of a comparison: what differs, how the scores changed, and the threshold.
 
     Args:
         result: the comparison.
+        within: the attribute of a user's result that has the comparison, with a dot.
         shows_text: whether to show the objectives of the traces that changed most.
     """
     yield Head(f"from {result.before} {signed(result.before_user, result.before_note)}")
@@ -304,9 +307,10 @@ def comparison_parts(result: Comparison, *, shows_text: bool = True) -> Iterator
         yield from ("", Head(_MOVED), Table(cells(shown, *_SCORES), marked=[0]))
         yield from _unknown(shown)
         if more := len(result.domains) - len(shown):
-            yield f"  {count_of(more, 'more domain')}, with fewer traces: {rest_in('domains')}"
+            rest = rest_in(f"{within}domains")
+            yield f"  {count_of(more, 'more domain')}, with fewer traces: {rest}"
         yield from ("", *_crossings(result, shown))
-        yield from ("", *_movements(result, shown, shows_text=shows_text))
+        yield from ("", *_movements(result, shown, within, shows_text=shows_text))
 
 
 def _means(result: Comparison) -> Iterator[str]:
@@ -358,7 +362,7 @@ def _crossings(result: Comparison, shown: Iterable[Mapping[str, Any]]) -> Iterat
 
 
 def _movements(
-    result: Comparison, shown: Iterable[Mapping[str, Any]], *, shows_text: bool
+    result: Comparison, shown: Iterable[Mapping[str, Any]], within: str, *, shows_text: bool
 ) -> Iterator[Part]:
     """Yield what changed the scores, and the traces that changed most."""
     if not result.movers:
@@ -371,7 +375,7 @@ def _movements(
     yield from ("", Head("which moved most:"))
     yield Table(cells(movers, *_TOP), notes=notes)
     if more := len(result.movers) - len(movers):
-        yield f"  {more:,} more: {rest_in('movers')}"
+        yield f"  {more:,} more: {rest_in(f'{within}movers')}"
 
 
 def _objective(row: Mapping[str, Any]) -> str:

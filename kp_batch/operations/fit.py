@@ -1,7 +1,7 @@
 """Fit the weights of profiles to labels, and test them on labels held out."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ import polars as pl
 from kp_batch.duck import sql
 from kp_batch.errors import KpBatchError
 from kp_batch.exports.output import check_output
-from kp_batch.files import atomic_write
+from kp_batch.files import replacing
 from kp_batch.fitting.suggestion import rank_ranges
 from kp_batch.log import warn
 from kp_batch.operations.fit_groups import Group, fit_groups, group_rows, traces_of, weights_of
@@ -93,9 +93,25 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
             written.
         WarehouseError: there is no warehouse or no scored trace.
     """
-    if options.output:
-        check_output(warehouse, options.output.absolute())
-        check_profiles_file(options.output)
+    with ExitStack() as stack:
+        file = stack.enter_context(_output(warehouse, options.output)) if options.output else None
+        result, sketch = _fit(warehouse, labels, options)
+        if file:
+            file.write_text(_profiles_text(result, options.begin, sketch), "utf-8")
+    return result
+
+
+@contextmanager
+def _output(warehouse: Path, output: Path) -> Generator[Path]:
+    """Yield a file that replaces the output when it is complete; refuse a wrong output at once."""
+    check_output(warehouse, output.absolute())
+    check_profiles_file(output)
+    with replacing(output) as file:
+        yield file
+
+
+def _fit(warehouse: Path, labels: Any, options: FitOptions) -> tuple[WeightFit, list[str]]:
+    """Return the result, and the sketch of the labels that its profiles were fitted to."""
     versions = _versions(warehouse, options)
     read = read_labels(labels)
     with open_published(warehouse) as snapshot:
@@ -135,11 +151,8 @@ def fit_weights(warehouse: Path, labels: Any, options: FitOptions = FitOptions()
         output=str(options.output) if options.output else None,
         next_step=_next_step(options.output, warehouse) if fitted else None,
     )
-    if options.output:
-        fitted_to = sketch_of(rows["trace_id"]) if fitted else []
-        before = earlier.sketch if earlier else []
-        _write(options.output, result, options.begin, joined_sketch(before, fitted_to))
-    return result
+    fitted_to = sketch_of(rows["trace_id"]) if fitted else []
+    return result, joined_sketch(earlier.sketch if earlier else [], fitted_to)
 
 
 def _versions(warehouse: Path, options: FitOptions) -> ProfileVersions:
@@ -279,7 +292,7 @@ def _next_step(output: Path | None, warehouse: Path) -> str:
     return f"{before}kp-batch run --preview --profiles {file} --warehouse {quote(shown(warehouse))}"
 
 
-def _write(output: Path, result: WeightFit, begin: datetime | None, sketch: Sequence[str]) -> None:
+def _profiles_text(result: WeightFit, begin: datetime | None, sketch: Sequence[str]) -> str:
     evidence = {row["task_domain"]: [*_evidence(result, row)] for row in result.groups}
     about = [
         f"{datetime.now(UTC):%Y-%m-%d}: {result.conclusion}",
@@ -287,9 +300,7 @@ def _write(output: Path, result: WeightFit, begin: datetime | None, sketch: Sequ
         + (f"from {in_utc(begin).isoformat()}" if begin else "at all times"),
         f"next: {result.next_step}" if result.next_step else "nothing to do: no weights changed",
     ]
-    text = profiles_text(result.profiles, evidence, about, sketch)
-    with atomic_write(output) as written:
-        written.write_text(text, "utf-8")
+    return profiles_text(result.profiles, evidence, about, sketch)
 
 
 def _evidence(result: WeightFit, group: Mapping[str, Any]) -> Iterator[str]:

@@ -113,9 +113,11 @@ class Group:
 
     @property
     def has_signal(self) -> bool:
-        """Whether fitted weights order held-out labels better than chance does."""
-        chance = 0.5 if self.is_binary else 0.0
-        return self.fit is not None and self.fit.held_out.fitted.low > chance
+        """Whether published or fitted weights order held-out labels better than chance does."""
+        if self.fit is None:
+            return False
+        chance, order = 0.5 if self.is_binary else 0.0, self.fit.held_out
+        return max(order.published.low, order.fitted.low) > chance
 
     @property
     def labels_needed(self) -> int | None:
@@ -124,7 +126,8 @@ class Group:
             return None
         times = np.geomspace(1, 1_000, 301)
         narrow = (each for each in times if (self.fit.weights.widest(each) or 0) <= WIDEST)
-        return ceil(self.rows.height * next(narrow, times[-1]))
+        enough = next(narrow, None)
+        return ceil(self.rows.height * enough) if enough else None
 
     @property
     def decision(self) -> Decision:

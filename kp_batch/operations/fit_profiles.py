@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.errors import KpBatchError
-from kp_batch.files import read_named
+from kp_batch.files import read_named, writing_to_named
 from kp_batch.operations.toml_text import toml_tables
 from kp_batch.scoring.profiles import ProfileVersions, Version, WeightProfile
 from kp_batch.text import printable
@@ -52,25 +52,24 @@ def sketch_in(path: Path) -> list[str]:
 
 def reused_share(sketch: Sequence[str], trace_ids: Iterable[str]) -> float:
     """Return about which share of labelled traces is among those of a sketch."""
-    own = _hashes(trace_ids)
+    own, known = _hashes(trace_ids), {*sketch}
     if len(sketch) == _HASHES:
         own = [each for each in own if each <= sketch[-1]]
-    return sum(each in sketch for each in own) / len(own) if own else 0.0
+    return sum(each in known for each in own) / len(own) if own else 0.0
 
 
 def check_profiles_file(output: Path) -> None:
     """Refuse a file that may not be replaced.
 
     Raises:
-        KpBatchError: its name does not end with .toml, it cannot be written, or it exists and is
-            not of `fit`.
+        KpBatchError: its name does not end with .toml, or it exists and is not of `fit`.
     """
     name = printable(str(output))
     if output.suffix.lower() != ".toml":
         raise KpBatchError(f"{name} does not end with .toml; name such a file")
-    if output.is_dir() or not output.parent.is_dir():
-        raise KpBatchError(f"{name} cannot be written; name a file in an existing folder")
-    if output.exists() and not _is_of_fit(output):
+    with writing_to_named(output):
+        is_another = output.exists() and not output.is_dir() and not _is_of_fit(output)
+    if is_another:
         raise KpBatchError(f"{name} exists, and kp-batch fit did not write it; name another file")
 
 

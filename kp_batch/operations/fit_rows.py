@@ -91,8 +91,8 @@ def conclusion_of(groups: Sequence[Group], measure: Measure) -> str:
         why = "labels repeat what the score has"
     elif "keep" in decisions:
         why = "fitted weights do not order held-out labels better"
-    elif "no signal" in decisions:
-        why = "no weights order held-out labels better than chance does"
+    elif {group.decision for group in groups[1:] if group.fit} == {"no signal"}:
+        why = "no order of held-out labels is evidently better than chance"
     else:
         why = "the labels are too few"
     return f"no evidence to change any weights: {why}"

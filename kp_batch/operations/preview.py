@@ -146,7 +146,7 @@ def preview_parts(result: Preview, *, shows_text: bool = True) -> Iterator[Part]
     yield Head(text)
     if result.comparison:
         yield ""
-        yield from comparison_parts(result.comparison, shows_text=shows_text)
+        yield from comparison_parts(result.comparison, within="comparison.", shows_text=shows_text)
     if result.audits:
         yield from ("", Head("what audits found:"), *results_parts(result.audits))
 

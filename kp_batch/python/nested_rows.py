@@ -97,9 +97,8 @@ def rows_from(  # noqa: PLR0913 (the fields of a row)
         )
     except (PolarsError, pa.ArrowException, TypeError) as error:  # the last of arrays of objects
         columns = ", ".join(flat.columns)
-        raise SettingError(
-            f"the rows cannot be made: {one_line(str(error))}; name columns of {columns}"
-        ) from error
+        remedy = f"name columns of {columns}" if columns else "give columns of plain values"
+        raise SettingError(f"the rows cannot be made: {one_line(str(error))}; {remedy}") from error
 
 
 def _polars(frame: Any) -> pl.DataFrame:

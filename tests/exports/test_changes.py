@@ -167,7 +167,7 @@ def test_ids_are_a_file_a_table_a_frame_or_texts(nights: Nights, tmp_path: Path)
         (5, "give a file, a frame or ids, got 5"),
         ("missing.txt", "missing.txt cannot be read: No such file"),
         ("missing.parquet", "missing.parquet is missing; name a file"),
-        (pl.DataFrame({"name": ["t0"]}), "the frame has no trace_id or id in row 1; give"),
+        (pl.DataFrame({"name": ["t0"]}), "the frame has no trace_id or id in any row; give"),
         (pl.DataFrame({"id": ["t0", "", None]}), "the frame has no trace_id or id in row 2; give"),
         (pl.DataFrame({"id": [["t0"]]}), "the frame cannot be used: .*; give trace_id as text"),
         (pd.DataFrame({"id": ["t0", 1]}), "the frame cannot be used: .*; give trace_id as text"),

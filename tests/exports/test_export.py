@@ -448,8 +448,10 @@ def test_python_says_what_the_command_says_before_any_work(
 ) -> None:
     (tmp_path / "b.jsonl").mkdir()
     (tmp_path / "file").write_text("")
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
     wh = kp.Warehouse(sample.warehouse)
-    for output in ("none/a.jsonl", "b.jsonl", "file/a.jsonl"):
+    long = "x" * 300
+    for output in ("none/a.jsonl", "b.jsonl", "file/a.jsonl", f"{long}.jsonl", "loop.jsonl"):
         path, said = tmp_path / output, list[str]()
         with pytest.raises(KpBatchError) as error:
             command("--warehouse", sample.warehouse, "--where", "nonsense", "-o", path)
@@ -461,7 +463,9 @@ def test_python_says_what_the_command_says_before_any_work(
         assert said == [said[0]] * 3
         assert said[0].startswith(f"{path} cannot be written: ")
         assert said[0].endswith("; name a file in an existing folder")
-    assert {each.name for each in tmp_path.iterdir()} == {"b.jsonl", "file"}
+    assert {each.name for each in tmp_path.iterdir()} == {"b.jsonl", "file", "loop.jsonl"}
+    with pytest.raises(KpBatchError, match="cannot be written: embedded null byte; name"):
+        wh.export("a\0.jsonl")
 
 
 @pytest.mark.process

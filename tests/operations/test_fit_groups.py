@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 
 from kp_batch.dimensions import DIMENSIONS, OVERRIDES
 from kp_batch.operations.fit_groups import WIDEST, Group, fit_groups
+from kp_batch.operations.fit_rows import conclusion_of
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
 from kp_batch.vectors import Float64s
 
@@ -147,10 +148,42 @@ def test_labels_at_random_have_no_signal() -> None:
 
 
 def test_more_labels_are_needed_for_narrower_intervals() -> None:
-    few = fitted(rows_of("law", 50, by_complexity))["law"]
+    few = fitted(rows_of("law", 60, by_two))["law"]
     assert few.decision == "too few labels"
     assert few.labels_needed is not None
-    assert 50 < few.labels_needed < 1_000
-    enough = fitted(rows_of("law", few.labels_needed, by_complexity))["law"]
+    assert 60 < few.labels_needed < 1_000
+    enough = fitted(rows_of("law", few.labels_needed, by_two))["law"]
     assert enough.widest is not None
     assert enough.widest < WIDEST * 1.3
+
+
+def by_two(dimensions: Float64s, draw: np.random.Generator) -> Float64s:
+    wanted = dimensions[:, :2].sum(1) + draw.normal(0, 0.5, len(dimensions))
+    return (wanted > 1) * 1.0
+
+
+def against_complexity(dimensions: Float64s, draw: np.random.Generator) -> Float64s:
+    """Weights below 0 would order these labels best."""
+    wanted = dimensions[:, 3] - 2 * dimensions[:, 0] + draw.normal(0, 0.2, len(dimensions))
+    return (wanted > np.median(wanted)) * 1.0
+
+
+def test_a_dimension_that_labels_go_against_hides_no_other() -> None:
+    found = fitted(rows_of("law", 300, against_complexity))["law"]
+    assert found.decision == "change"
+    assert found.fit is not None
+    assert found.fit.weights.values[[0, 3]] == pytest.approx([0, 1], abs=0.2)
+
+
+def test_labels_needed_are_unknown_where_intervals_are() -> None:
+    found = fitted(rows_of("law", 25, by_complexity))["law"]
+    assert (found.decision, found.widest, found.labels_needed) == ("too few labels", 1, None)
+
+
+def test_no_signal_is_the_conclusion_only_if_no_domain_has_one() -> None:
+    rows = rows_of("art", 300, by_chance), rows_of("law", 60, by_two)
+    groups = [*fitted(*rows, own=("art", "law")).values()]
+    assert [group.decision for group in groups[1:]] == ["no signal", "too few labels"]
+    assert conclusion_of(groups, "AUC").endswith("the labels are too few")
+    alone = [*fitted(rows[0], own=("art",)).values()]
+    assert conclusion_of(alone, "AUC").endswith("is evidently better than chance")
