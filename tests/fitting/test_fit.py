@@ -49,6 +49,7 @@ def test_intervals_hold_planted_weights() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # 12 s alone
 @pytest.mark.parametrize(("number", "noise"), [(1_000, 0.02), (300, 0.1)])
 def test_in_a_hundred_draws_the_intervals_hold_at_least_92(number: int, noise: float) -> None:
     assert (sum(held(seed, number, noise) for seed in range(100)) >= 92).all()
