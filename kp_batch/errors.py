@@ -34,10 +34,10 @@ _PASSING = (
 )
 # The machine lacks disk, memory or open files; the file being read is not at fault.
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_DISK_FULL = (
-    *("No space left on device", "os error 28", "disk is full"),
-    *("Not enough free space to write", " requested and "),  # NumPy's: "9 requested and 2 written"
-    "max_temp_directory_size",  # DuckDB's, which calls it a lack of memory: it takes 90% of a disk
+_DISK_FULL = re.compile(
+    "No space left on device|os error 28|disk is full"
+    r"|Not enough free space to write|\d+ requested and \d+ written"  # NumPy's
+    "|max_temp_directory_size"  # DuckDB's, which calls it a lack of memory: it takes 90% of a disk
 )
 # DuckDB's and Polars' words for a missing file of a table.
 _FILE_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
@@ -319,7 +319,7 @@ def _text(error: BaseException) -> str:
 
 
 def _is_disk_full(error: BaseException | None) -> bool:
-    return any(sign in str(error) for sign in _DISK_FULL)
+    return _DISK_FULL.search(str(error)) is not None
 
 
 def _full_disk(error: BaseException, log: str | None) -> ResourceError:

@@ -221,6 +221,11 @@ def test_a_full_disk_is_named(
     assert explain_error(other, log) is other
 
 
+def test_other_words_do_not_mean_a_full_disk(tmp_path: Path) -> None:
+    error = RuntimeError("3 columns were requested and none was found")
+    assert "is full" not in str(explain_error(error, str(tmp_path / "log")))
+
+
 def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     message = str(explain_error(OSError(28, "No space left on device")))
