@@ -114,11 +114,12 @@ def _of_pairs(part: _Part, counts: Float64s) -> Float64s:
 def _of_ranks(part: _Part, counts: Float64s) -> Float64s:
     """Return the covariance of ranks, and both variances: (3, k, resamples)."""
     of_labels = part.of_labels.shares(counts) - 0.5  # the mean of shares is a half
-    variance = _rounded((counts * of_labels**2).sum(0), counts.sum(0))
+    all_ = counts.sum(0)
+    variance = _rounded((counts * of_labels**2).sum(0), all_)
     found: list[Float64s] = []
     for ranking in part.of_columns:
         own = ranking.shares(counts) - 0.5
-        own_variance = _rounded((counts * own**2).sum(0), counts.sum(0))
+        own_variance = _rounded((counts * own**2).sum(0), all_)
         found.append(np.array([(counts * own * of_labels).sum(0), own_variance, variance]))
     return np.stack(found, axis=1)
 

@@ -19,7 +19,7 @@ from kp_batch.fitting.sample import Sample
 from kp_batch.fitting.scoring import ScoreInputs
 from kp_batch.log import progress
 from kp_batch.scoring.profiles import DEFAULT, WeightProfile
-from kp_batch.vectors import Bools, Float64s, Int64s
+from kp_batch.vectors import Float64s, Int64s
 
 MIN_TASKS = 20  # fewer, counted by weight, say nothing
 MIN_OF_EACH = 5  # tasks labelled yes, and labelled no
@@ -83,17 +83,7 @@ class Group:
     @property
     def is_sufficient(self) -> bool:
         """Whether its labels are of enough tasks, and not all the same."""
-        return self._suffices(np.ones(self.rows.height, bool))
-
-    def _suffices(self, rows: Bools) -> bool:
-        sample = self.sample.take(rows)
-        kinds = np.unique(sample.labels)
-        if len(kinds) < 2 or effective_tasks(sample.tasks, sample.counts) < MIN_TASKS:
-            return False
-        of_each = (sample.labels == kind for kind in (kinds if self.is_binary else ()))
-        return all(
-            effective_tasks(sample.tasks[own], sample.counts[own]) >= MIN_OF_EACH for own in of_each
-        )
+        return _suffices(self.sample)
 
     def fitted(self) -> "Group":
         """Return the group with its fit; as it is if labels are too few, or pairs all the same."""
@@ -153,15 +143,26 @@ class Group:
     def _leaks(self) -> Iterator[tuple[str, int, float]]:
         for name in _LEAKING:
             is_known = self.rows[name].is_not_null().to_numpy()
-            if not self._suffices(is_known):
-                continue
             known, values = self.sample.take(is_known), self.rows[name].to_numpy()[is_known]
+            if not _suffices(known):
+                continue
             ranked = Ranked.of([values], known.labels, known.domains, is_binary=self.is_binary)
             order = float(ranked.orders(np.ones((len(values), 1))).item())
             binary, number = _LEAK
             size = max(order, 1 - order) if self.is_binary else abs(order)
             if size >= (binary if self.is_binary else number):
                 yield name, len(values), order
+
+
+def _suffices(sample: Sample) -> bool:
+    """Whether labels are of enough tasks, and not all the same."""
+    kinds = np.unique(sample.labels)
+    if len(kinds) < 2 or effective_tasks(sample.tasks, sample.counts) < MIN_TASKS:
+        return False
+    of_each = (sample.labels == kind for kind in (kinds if sample.is_binary else ()))
+    return all(
+        effective_tasks(sample.tasks[own], sample.counts[own]) >= MIN_OF_EACH for own in of_each
+    )
 
 
 def fit_groups(rows: pl.DataFrame, published: Mapping[str, WeightProfile]) -> list[Group]:
